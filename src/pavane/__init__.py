@@ -1,0 +1,1 @@
+"""Pavane: a spatial compiler."""

@@ -1,0 +1,528 @@
+"""The spatial program: its whole grammar. Frozen, typed, serialisable; see docs/ir.md for what each word means.
+
+Program   = name phase target digests symbols tensors shapes instances counters workers certificate?
+Shape     = formals spec items numerics plan? groups | processes, fifos carries counters ports
+Stage     = loops and steps (up to SYNCHRONIZED)       Process = the written order of one engine (from PERSISTENT)
+Step      = Reserve Load Push Front Compute Pop Store Send Fence Post Wait Init
+ComputeOp = Generic | MatmulTiles                      closed
+Worker    = one engine of a rectangle of sites: Run(instance, process) | Wait | Post, forever
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pavane.ir.expr import Expr, Index
+from pavane.ir.quasi import Quasi
+from pavane.ir.types import DType, Fill, Floats
+
+FORMAT_VERSION = 1
+
+Phase = Literal["TEMPLATE", "TILED", "FUSED", "PLACED", "SIZED", "SYNCHRONIZED", "PERSISTENT", "VERIFIED"]
+PHASES: tuple[str, ...] = (
+    "TEMPLATE", "TILED", "FUSED", "PLACED", "SIZED", "SYNCHRONIZED", "PERSISTENT", "VERIFIED",
+)  # fmt: skip
+
+LV_ITEM, LV_ITEM_X, LV_ITEM_Y = "LV_ITEM", "LV_ITEM_X", "LV_ITEM_Y"
+LV_KBLOCK, LV_SUB_H, LV_SUB_W = "LV_KBLOCK", "LV_SUB_H", "LV_SUB_W"
+LV_GEN_ROW, LV_GEN_COL, LV_GEN_K = "LV_GEN_ROW", "LV_GEN_COL", "LV_GEN_K"
+LOOP_VARIABLES = (LV_ITEM, LV_ITEM_X, LV_ITEM_Y, LV_KBLOCK, LV_SUB_H, LV_SUB_W)
+GENERIC_VARIABLES = (LV_GEN_ROW, LV_GEN_COL, LV_GEN_K)
+SITE_X, SITE_Y = "SITE_X", "SITE_Y"
+
+
+class Node_(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of every part of the grammar."""
+
+
+# --- windows and references -----------------------------------------------------------------------------------------
+
+
+class Span(Node_):
+    """The index range [start, min(start + size, limit)), empty when start >= limit.
+
+    Length: clamp(limit - start, 0, size).
+    """
+
+    start: Quasi
+    size: int
+    limit: Quasi
+
+
+class Window(Node_):
+    """A box of a tensor: per dimension a start and a constant size, clipped at the tensor's extent (derived, never
+    stated).
+
+    The last dimension gives a slot's columns, dimension `row` its rows (-1: the slot has one row). Every other
+    dimension has size 1.
+    """
+
+    start: tuple[Index, ...]
+    size: tuple[int, ...]
+    row: int = -1
+
+
+class Rect(Node_):
+    """Sites x0 <= x < x1, y0 <= y < y1 of the program's grid; in a step, quasi-affine in SITE_X, SITE_Y of the doer."""
+
+    x0: Quasi
+    x1: Quasi
+    y0: Quasi
+    y1: Quasi
+
+
+class Ref(Node_):
+    """A place in a FIFO slot (reserved, or in front) or in a carry: the operand's origin is at (row, col) of it."""
+
+    name: str
+    row: Quasi = Quasi()
+    col: Quasi = Quasi()
+
+
+# --- compute --------------------------------------------------------------------------------------------------------
+
+
+class Tree(Node_):
+    """The order of a contraction's sum. Lane l adds the terms k = l (mod lanes) of an atom in ascending k.
+
+    lanes = 1: every term is added to the accumulator in ascending k, over the whole contraction (atom is 0).
+    lanes > 1: the lanes' sums of each atom of `atom` terms (0: the whole contraction) are added pairwise (l and l +
+    lanes/2, then halving), and the result is added to the accumulator; atoms in ascending order. `fused`: multiply
+    and add round once.
+    """
+
+    atom: int = 0
+    lanes: int = 1
+    fused: bool = False
+
+
+class Generic(Node_, tag="generic"):
+    """dst[r, c] = expr for r in rows, c in cols: LV_GEN_ROW counts 0 <= r < len(rows), LV_GEN_COL likewise.
+
+    Does nothing when a span of `guard` is empty (a ghost item whose index is neither row nor column: a head).
+    Writes at dst.row + r, dst.col + c. An operand's `At` index is absolute in its slot or carry. An operand that is
+    also the destination is read at the same (r, c) only.
+    """
+
+    dst: Ref
+    expr: Expr
+    rows: Span
+    cols: Span
+    guard: tuple[Span, ...] = ()
+
+
+class MatmulTiles(Node_, tag="matmul"):
+    """dst[r, c] += SUM(j < len(k)) a[a.row + r, a.col + j] * b[b.row + j, b.col + c], or b[b.row + c, b.col + j] if
+    transposed.
+    """
+
+    dst: Ref
+    a: Ref
+    b: Ref
+    transposed: bool
+    rows: Span
+    cols: Span
+    k: Span
+    tree: Tree
+    guard: tuple[Span, ...] = ()
+
+
+ComputeOp = Generic | MatmulTiles
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+class Reserve(Node_, tag="reserve"):
+    """Wait for a free slot of the FIFO and own it."""
+
+    fifo: str
+
+
+class Load(Node_, tag="load"):
+    """Start filling the reserved slot, from its row `row` on, with a window of a tensor.
+
+    Ends at a Fence. Alias: binds, moves nothing.
+    """
+
+    fifo: str
+    tensor: str
+    window: Window
+    row: Quasi = Quasi()
+
+
+class Push(Node_, tag="push"):
+    """Hand the reserved slot over."""
+
+    fifo: str
+
+
+class Front(Node_, tag="front"):
+    """Wait for the oldest slot handed over and hold it."""
+
+    fifo: str
+
+
+class Compute(Node_, tag="compute"):
+    op: ComputeOp
+
+
+class Pop(Node_, tag="pop"):
+    """Give the held slot back."""
+
+    fifo: str
+
+
+class Store(Node_, tag="store"):
+    """Start writing the slot in front of `fifo` to a window of a tensor. Ends at a Fence."""
+
+    fifo: str
+    tensor: str
+    window: Window
+
+
+class Send(Node_, tag="send"):
+    """Start copying the reserved slot of `fifo` into the reserved slot of the same FIFO on every site of `to`.
+
+    Ends at a Fence.
+    """
+
+    fifo: str
+    to: Rect
+
+
+class Fence(Node_, tag="fence"):
+    """Wait until every load, store and send of this process has completed."""
+
+
+class Post(Node_, tag="post"):
+    """Add n to the counter on every site of `to`, after everything this process did before."""
+
+    counter: str
+    to: Rect
+    n: int = 1
+
+
+class Wait(Node_, tag="wait"):
+    """Consume n further posts of this site's counter."""
+
+    counter: str
+    n: int = 1
+
+
+class Init(Node_, tag="init"):
+    """Set every element of a carry to its initial value."""
+
+    carry: str
+
+
+Step = Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fence | Post | Wait | Init
+
+
+class Loop(Node_, tag="loop"):
+    """for 0 <= var < extent: body."""
+
+    var: str
+    extent: Quasi
+    body: tuple[Node, ...]
+
+
+Node = Loop | Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fence | Post | Wait | Init
+
+
+# --- a section's shape ----------------------------------------------------------------------------------------------
+
+
+class Formal(Node_):
+    """A tensor as a section sees it.
+
+    Row-major; extents quasi-affine in symbols. Bound to a tensor, or to a view of one (Binding).
+    """
+
+    name: str
+    shape: tuple[Quasi, ...]
+    dtype: DType
+    role: Literal["IN", "OUT", "STATE"]
+    fill: Fill = Floats()
+
+
+class Spec(Node_):
+    """out[origin + i] = expr(i0, i1, ...) for 0 <= i < extents; no other element of `out` changes."""
+
+    out: str
+    origin: tuple[Quasi, ...]
+    extents: tuple[Quasi, ...]
+    expr: Expr
+
+
+class Stage(Node_):
+    name: str
+    engine: str
+    body: tuple[Node, ...]
+
+
+class Group(Node_):
+    """A rectangle of sites (None before `place`), how it takes items, and the stages that each of its sites runs."""
+
+    name: str
+    stages: tuple[Stage, ...]
+    rect: Rect | None = None
+    rule: Literal["CYCLIC", "CONTIGUOUS"] = "CYCLIC"
+
+
+class Process(Node_):
+    """The resident process of one engine on each site of a rectangle: the steps of its stages in a written order.
+
+    Sites are counted from the instance's home; SITE_X, SITE_Y are a site's coordinates inside `rect`.
+    """
+
+    name: str
+    rect: Rect
+    engine: str
+    body: tuple[Node, ...]
+
+
+class Fifo(Node_):
+    """A bounded queue of rows x cols slots between two stages of a site. `depth` 0 and `address` -1: not chosen yet."""
+
+    name: str
+    kind: Literal["LOCAL", "MULTICAST_ROW", "MULTICAST_COLUMN", "ALIAS", "FORWARDED"]
+    rows: int
+    cols: int
+    dtype: DType
+    depth: int = 0
+    address: int = -1
+
+
+class Carry(Node_):
+    """A buffer that one stage owns, alive across turns of a loop.
+
+    `cut` marks one that legalisation put in and fuse_generic may remove.
+    """
+
+    name: str
+    rows: int
+    cols: int
+    dtype: DType
+    initial: float = 0.0
+    cut: bool = False
+    address: int = -1
+
+
+class Counter(Node_):
+    """A counter on every site of `rect`;
+
+    one process a site waits for it. `id` is the chip's own, -1 when not chosen yet.
+    """
+
+    name: str
+    rect: Rect
+    engine: str
+    kind: Literal["MONOTONE", "CREDIT"] = "MONOTONE"
+    bits: int = 32
+    ahead: int = 0
+    id: int = -1
+
+
+class Port(Node_):
+    """An end of a forwarded FIFO: its token nest and the map from token to window."""
+
+    fifo: str
+    end: Literal["IN", "OUT"]
+    nest: tuple[tuple[str, Quasi], ...]
+    window: Window
+
+
+class Numerics(Node_):
+    """Fixed when the op becomes a template. `exact`: every output equals the mathematical result, to the bit.
+
+    `operands` gives, per formal that a MatmulTiles reads, the dtype in which the engine takes it (rounding included).
+    """
+
+    contract: Literal["FLOAT", "INT8_ACTIVATIONS"] = "FLOAT"
+    accumulator: DType = "f32"
+    operands: tuple[tuple[str, DType], ...] = ()
+    exact: bool = False
+    terms: tuple[str, ...] = ()
+
+
+class Plan(Node_):
+    """What `tile` chose: block extents in elements, predicted cycles of one worker, and the best plan that it beat."""
+
+    rows: int
+    cols: int
+    k: int
+    cycles: int
+    runner_up: tuple[int, int, int] | None = None
+    runner_up_cycles: int = 0
+    bottleneck: str = ""
+    considered: int = 0
+
+
+class Items(Node_):
+    """The work grid: how many items in y and x, and the elements of the output that one item covers (rows, cols)."""
+
+    y: Quasi
+    x: Quasi
+    rows: int
+    cols: int
+
+
+class Join(Node_):
+    """A comparison that a pass made: what was taken, what not, both costs in cycles."""
+
+    what: str
+    taken: str
+    cycles: int
+    other: str
+    other_cycles: int
+
+
+class Shape(Node_):
+    """A section with its names forgotten: what is compiled, verified and lowered once."""
+
+    name: str
+    formals: tuple[Formal, ...]
+    spec: tuple[Spec, ...]
+    items: Items
+    numerics: Numerics
+    groups: tuple[Group, ...] = ()
+    processes: tuple[Process, ...] = ()
+    fifos: tuple[Fifo, ...] = ()
+    carries: tuple[Carry, ...] = ()
+    counters: tuple[Counter, ...] = ()
+    ports: tuple[Port, ...] = ()
+    plan: Plan | None = None
+    joins: tuple[Join, ...] = ()
+
+
+# --- the program ----------------------------------------------------------------------------------------------------
+
+
+class Symbol(Node_):
+    """A runtime scalar in [lo, hi]; `expected` is for cost only."""
+
+    name: str
+    lo: int
+    hi: int
+    expected: int
+
+
+class Transition(Node_):
+    """An epoch writes exactly rows [row, row + rows) of a STATE tensor's first dimension and preserves the rest."""
+
+    row: Quasi
+    rows: Quasi
+
+
+class Tensor(Node_):
+    """Global memory. Row-major. `offset` is its place in the SCRATCH arena (-1: not laid out; only SCRATCH has one)."""
+
+    name: str
+    shape: tuple[Quasi, ...]
+    dtype: DType
+    role: Literal["INPUT", "WEIGHT", "STATE", "SCRATCH", "OUTPUT"]
+    fill: Fill = Floats()
+    transition: Transition | None = None
+    home: str = "dram"
+    offset: int = -1
+
+
+class Binding(Node_):
+    """A formal is the tensor, or a view: a reshape of it, or a prefix of its first dimension."""
+
+    formal: str
+    tensor: str
+
+
+class Instance(Node_):
+    shape: str
+    bindings: tuple[Binding, ...]
+    name: str = ""
+    wave: int = -1
+    home: Rect | None = None
+
+
+class Edge(Node_):
+    """A forwarded FIFO between two instances' ports."""
+
+    source: int
+    source_port: str
+    sink: int
+    sink_port: str
+
+
+class Run(Node_, tag="run"):
+    """Do one process of an instance's shape, once."""
+
+    instance: int
+    process: str
+
+
+Turn = Run | Wait | Post
+
+
+class Worker(Node_):
+    """One resident process: an engine on every site of a rectangle, and all that it does in an epoch."""
+
+    name: str
+    rect: Rect
+    engine: str
+    body: tuple[Turn, ...]
+
+
+# --- the certificate ------------------------------------------------------------------------------------------------
+
+
+class Do(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True, tag=True):
+    """Steps first..last (numbered in the process's written order, leaves only) of a process of the shape."""
+
+    process: int
+    first: int
+    last: int
+
+
+class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True, tag=True):
+    """A loop of the reference schedule."""
+
+    var: str
+    extent: Quasi
+    body: tuple[Do | Turns, ...]
+
+
+class ShapeSchedule(Node_):
+    """One sequential order of every step of every process of a shape: the evidence for progress."""
+
+    shape: str
+    schedule: tuple[Do | Turns, ...]
+
+
+class Certificate(Node_):
+    """Evidence that the checker can check by itself.
+
+    `program` is the digest of the program without certificate, at PERSISTENT.
+    """
+
+    program: str
+    target: str
+    schedules: tuple[ShapeSchedule, ...]
+
+
+class Program(Node_):
+    name: str
+    phase: Phase
+    target: str
+    target_digest: str
+    graph_digest: str
+    symbols: tuple[Symbol, ...]
+    tensors: tuple[Tensor, ...]
+    shapes: tuple[Shape, ...]
+    instances: tuple[Instance, ...]
+    counters: tuple[Counter, ...] = ()
+    workers: tuple[Worker, ...] = ()
+    waves: tuple[tuple[int, ...], ...] = ()
+    edges: tuple[Edge, ...] = ()
+    certificate: Certificate | None = None
+    version: int = FORMAT_VERSION

@@ -1,0 +1,52 @@
+"""Element types and what is known of a tensor's values.
+
+`q8_0` is ggml's block format: 32 elements along the last dimension share one f16 scale, stored as 34 bytes (scale, then
+32 signed bytes); an element's value is scale * quant. Source: ggml `block_q8_0`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+DType = Literal["f32", "f16", "bf16", "i8", "i32", "q8_0"]
+DTYPES: tuple[str, ...] = get_args(DType)
+
+Q8_BLOCK = 32
+_BLOCK = {"f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "i8": (1, 1), "i32": (1, 4), "q8_0": (Q8_BLOCK, 34)}
+INTEGER_DTYPES = ("i8", "i32")
+
+# Significand bits, hidden bit included: every integer of magnitude <= 2**bits is held exactly (IEEE 754; bfloat16).
+SIGNIFICAND_BITS = {"f32": 24, "f16": 11, "bf16": 8}
+
+
+def block_elements(dtype: str) -> int:
+    """How many consecutive elements of the last dimension are stored together."""
+    return _BLOCK[dtype][0]
+
+
+def row_bytes(dtype: str, elements: int) -> int:
+    """Bytes of one row of `elements` elements; a started block counts whole."""
+    per_block, size = _BLOCK[dtype]
+    return -(-elements // per_block) * size
+
+
+class Const(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="constant"):
+    """Every element is `value` (finite)."""
+
+    value: float
+
+
+class Ints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ints"):
+    """Every element is an integer in [lo, hi]."""
+
+    lo: int
+    hi: int
+
+
+class Floats(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="floats"):
+    """Finite floats, nothing else known."""
+
+
+Fill = Const | Ints | Floats

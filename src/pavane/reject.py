@@ -1,0 +1,196 @@
+"""Every reason why an input or a program cannot go on, as typed exceptions with their fields as data.
+
+    SpatialReject                       code, exit_code, what, where, needed, available, terms, remedy
+    +-- InputReject (exit 3)            a file, a tensor, a graph or an argument is not what it must be
+    |   +-- FileReject                    unreadable, truncated, wrong magic, wrong version
+    |   +-- ModelReject                   unknown architecture, missing or misshapen tensor, bad metadata
+    |   +-- FetchReject                   no network, cut short, wrong checksum
+    |   +-- ArgumentReject                a value on the command line or in a call
+    |   +-- OutsideAlgebra                ops that Generic and MatmulTiles cannot express
+    |   +-- LaunchReject                  a symbol, an index, a size or the weights at a launch
+    +-- TargetReject (exit 4)           a descriptor is missing a figure or contradicts itself
+    +-- MissingExtra (exit 4)           an optional dependency is not installed
+    +-- ProgramReject (exit 5)          `validate` found rules broken
+    +-- DoesNotFit (exit 6)             a pass cannot meet the chip's limits: demand > bound, with its terms
+    |   +-- NoEngine | NoPlan | TooFewSites | MemoryExceeded | TooManyFifos | OutOfCounters | ComposeReject
+    +-- NotProven (exit 7)              the checker refuses the program: one class per obligation
+        +-- OutsideFragment | CertificateMismatch
+        +-- CoverageRefused | BoundsRefused | BalanceRefused | CapacityRefused | ProgressRefused
+        +-- OrderRefused | MulticastRefused | ReplayRefused | NumericsRefused | MeaningRefused
+
+A message says, in this order: what could not be done, where, needed and available with units, the terms of the sum, and
+what would make it fit. A bug in Pavane is never a reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SpatialReject(Exception):
+    """A worded refusal. `code` is stable; `exit_code` is what the CLI exits with."""
+
+    code = "reject"
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        needed: str = "",
+        available: str = "",
+        terms: Sequence[str] = (),
+        remedy: str = "",
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.needed = needed
+        self.available = available
+        self.terms = tuple(terms)
+        self.remedy = remedy
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        parts = [self.what]
+        if self.where:
+            parts.append(f"at {self.where}")
+        if self.needed:
+            parts.append(f"needed {self.needed}" + (f", available {self.available}" if self.available else ""))
+        if self.terms:
+            parts.append("terms: " + "; ".join(self.terms))
+        if self.remedy:
+            parts.append(f"way out: {self.remedy}")
+        return ". ".join(part.rstrip(".") for part in parts) + "."
+
+    def __reduce__(self) -> tuple:
+        fields = {name: getattr(self, name) for name in ("where", "needed", "available", "terms", "remedy")}
+        return (_rebuild, (type(self), self.what, fields))
+
+
+def _rebuild(cls: type[SpatialReject], what: str, fields: dict) -> SpatialReject:
+    return cls(what, **fields)
+
+
+class InputReject(SpatialReject):
+    code, exit_code = "input", 3
+
+
+class FileReject(InputReject):
+    code = "file"
+
+
+class ModelReject(InputReject):
+    code = "model"
+
+
+class FetchReject(InputReject):
+    code = "fetch"
+
+
+class ArgumentReject(InputReject):
+    code = "argument"
+
+
+class OutsideAlgebra(InputReject):
+    code = "outside-algebra"
+
+
+class LaunchReject(InputReject):
+    code = "launch"
+
+
+class TargetReject(SpatialReject):
+    code, exit_code = "target", 4
+
+
+class MissingExtra(SpatialReject):
+    code, exit_code = "missing-extra", 4
+
+
+class ProgramReject(SpatialReject):
+    code, exit_code = "program", 5
+
+
+class DoesNotFit(SpatialReject):
+    code, exit_code = "does-not-fit", 6
+
+
+class NoEngine(DoesNotFit):
+    code = "no-engine"
+
+
+class NoPlan(DoesNotFit):
+    code = "no-plan"
+
+
+class TooFewSites(DoesNotFit):
+    code = "too-few-sites"
+
+
+class MemoryExceeded(DoesNotFit):
+    code = "memory-exceeded"
+
+
+class TooManyFifos(DoesNotFit):
+    code = "too-many-fifos"
+
+
+class OutOfCounters(DoesNotFit):
+    code = "out-of-counters"
+
+
+class ComposeReject(DoesNotFit):
+    code = "compose"
+
+
+class NotProven(SpatialReject):
+    code, exit_code = "not-proven", 7
+
+
+class OutsideFragment(NotProven):
+    code = "outside-fragment"
+
+
+class CertificateMismatch(NotProven):
+    code = "certificate-mismatch"
+
+
+class CoverageRefused(NotProven):
+    code = "coverage"
+
+
+class BoundsRefused(NotProven):
+    code = "bounds"
+
+
+class BalanceRefused(NotProven):
+    code = "balance"
+
+
+class CapacityRefused(NotProven):
+    code = "capacity"
+
+
+class ProgressRefused(NotProven):
+    code = "progress"
+
+
+class OrderRefused(NotProven):
+    code = "order"
+
+
+class MulticastRefused(NotProven):
+    code = "multicast"
+
+
+class ReplayRefused(NotProven):
+    code = "replay"
+
+
+class NumericsRefused(NotProven):
+    code = "numerics"
+
+
+class MeaningRefused(NotProven):
+    code = "meaning"

@@ -1,0 +1,92 @@
+"""Does a descriptor agree with itself? One rule a function; all disagreements are reported together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pavane.ir.types import DTYPES
+from pavane.reject import TargetReject
+from pavane.targets.descriptor import SpatialTarget
+
+
+def check_target(target: SpatialTarget) -> SpatialTarget:
+    """Return the descriptor, or raise TargetReject with every contradiction."""
+    faults = [fault for rule in _RULES for fault in rule(target)]
+    if faults:
+        raise TargetReject(
+            f"the descriptor of {target.name!r} contradicts itself", terms=faults, remedy="correct those figures"
+        )
+    return target
+
+
+def _positive_figures(target: SpatialTarget) -> Iterator[str]:
+    figures = {
+        "clock_hz": target.clock_hz,
+        "grid.width": target.grid.width,
+        "grid.height": target.grid.height,
+        "memory.bytes": target.memory.bytes,
+        "memory.alignment_bytes": target.memory.alignment_bytes,
+        "tile rows": target.tile[0],
+        "tile columns": target.tile[1],
+        "fifos.per_site": target.fifos.per_site,
+        "counters.per_site": target.counters.per_site,
+        "noc.bytes_per_cycle": target.noc.bytes_per_cycle,
+        "dram.bytes": target.dram.bytes,
+        "dram.channels": target.dram.channels,
+        "dram.bytes_per_cycle": target.dram.bytes_per_cycle,
+        "dram.alignment_bytes": target.dram.alignment_bytes,
+    }
+    yield from (f"{name} = {value} must be at least 1" for name, value in figures.items() if value < 1)
+    costs = {
+        "memory.reserved_bytes": target.memory.reserved_bytes,
+        "fifos.handover_cycles": target.fifos.handover_cycles,
+        "counters.post_cycles": target.counters.post_cycles,
+        "noc.hop_cycles": target.noc.hop_cycles,
+        "noc.start_cycles": target.noc.start_cycles,
+        "dram.latency_cycles": target.dram.latency_cycles,
+        "dram.request_cycles": target.dram.request_cycles,
+        "launch.cycles": target.launch.cycles,
+    }
+    yield from (f"{name} = {value} must not be negative" for name, value in costs.items() if value < 0)
+
+
+def _limits(target: SpatialTarget) -> Iterator[str]:
+    if target.grid.width > 1024 or target.grid.height > 1024:
+        yield "grid: at most 1024 x 1024 sites"
+    if not 2 <= target.counters.bits <= 64:
+        yield f"counters.bits = {target.counters.bits} must be 2 to 64"
+    if target.memory.reserved_bytes >= target.memory.bytes:
+        yield f"memory.reserved_bytes = {target.memory.reserved_bytes} leaves nothing of {target.memory.bytes} bytes"
+    for name, value in (("memory", target.memory.alignment_bytes), ("dram", target.dram.alignment_bytes)):
+        if value > 0 and value & (value - 1):
+            yield f"{name}.alignment_bytes = {value} must be a power of two"
+
+
+def _engines(target: SpatialTarget) -> Iterator[str]:
+    names = [engine.name for engine in target.engines]
+    yield from (f"engine {name!r} is described twice" for name in sorted({n for n in names if names.count(n) > 1}))
+    for role in ("reader", "compute", "writer"):
+        if not any(role in engine.roles for engine in target.engines):
+            yield f"no engine has the role {role!r}"
+    for engine in target.engines:
+        if "compute" in engine.roles and engine.generic_elements_per_cycle < 1:
+            yield f"engine {engine.name!r} computes: generic_elements_per_cycle must be at least 1"
+        if engine.register_tiles < 0 or engine.function_cycles < 1:
+            yield f"engine {engine.name!r}: register_tiles must not be negative and function_cycles must be at least 1"
+
+
+def _matrix_modes(target: SpatialTarget) -> Iterator[str]:
+    for engine in target.engines:
+        if engine.matrix and "compute" not in engine.roles:
+            yield f"engine {engine.name!r} has matrix modes but not the role 'compute'"
+        for mode in engine.matrix:
+            place = f"engine {engine.name!r}, mode {mode.a} x {mode.b}"
+            unknown = [t for t in (mode.a, mode.b, mode.accumulator) if t not in DTYPES]
+            yield from (f"{place}: unknown element type {t!r}" for t in unknown)
+            if mode.lanes < 1 or mode.lanes & (mode.lanes - 1):
+                yield f"{place}: lanes = {mode.lanes} must be a power of two"
+            if min(mode.tile) < 1 or mode.cycles < 1 or mode.operand_bits < 1 or mode.accumulator_bits < 1:
+                yield f"{place}: tile, cycles and bits must be at least 1"
+
+
+_RULES = (_positive_figures, _limits, _engines, _matrix_modes)

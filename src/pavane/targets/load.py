@@ -1,0 +1,55 @@
+"""Read a descriptor: by name (the TOML files that travel with Pavane, or `host`), or from a user's TOML file."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from pavane.reject import TargetReject
+from pavane.targets.check import check_target
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.host import host_target
+
+
+def target_names() -> tuple[str, ...]:
+    """Names that `load_target` knows, sorted."""
+    files = resources.files("pavane.targets").joinpath("data").iterdir()
+    return tuple(sorted(["host", *(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))]))
+
+
+def load_target(name: str | Path, cores: int | None = None) -> SpatialTarget:
+    """The descriptor of that name, or in that TOML file. `cores` is for `host`. Raises TargetReject."""
+    text = str(name)
+    if text == "host":
+        return check_target(host_target(cores))
+    if cores is not None:
+        raise TargetReject(
+            "the number of cores is a figure of `host` only", where=text, remedy="edit the grid of the TOML file"
+        )
+    if text.endswith(".toml"):
+        return _parse(Path(text))
+    if text not in target_names():
+        raise TargetReject(
+            f"no target is named {text!r}", remedy=f"one of {', '.join(target_names())}, or a path ending in .toml"
+        )
+    return _decode(resources.files("pavane.targets").joinpath("data", f"{text}.toml").read_bytes(), text)
+
+
+def _parse(path: Path) -> SpatialTarget:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TargetReject("the descriptor cannot be read", where=str(path), remedy=str(error)) from error
+    return _decode(data, str(path))
+
+
+def _decode(data: bytes, where: str) -> SpatialTarget:
+    try:
+        target = msgspec.toml.decode(data, type=SpatialTarget)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise TargetReject(
+            f"the descriptor is not valid: {error}", where=where, remedy="compare it with data/toy.toml"
+        ) from error
+    return check_target(target)
