@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from pavane.ir.digest import graph_digest
-from pavane.ir.program import Phase, Program, Run, Worker
+from pavane.ir.digest import digest, graph_digest
+from pavane.ir.program import Phase, Program
 from pavane.passes.compose import assemble, compose
 from pavane.passes.fuse_generic import fuse_generic
 from pavane.passes.fuse_readers import fuse_readers
@@ -101,17 +101,18 @@ def compile_sections(
 
     each distinct shape is compiled once. Raises SpatialReject.
     """
-    keys = [section_shape(section) for section in sections]
-    total = len(set(keys)) + 1
-    compiled: dict[str, Program] = {}
+    keys = _shape_keys(sections)
+    templates: dict[str, Program] = {}
     for key, section in zip(keys, sections, strict=True):
-        if key not in compiled:
-            compiled[key] = run_passes(section, target, observer, len(compiled), total)
+        templates.setdefault(key, section)
+    total = len(templates) + 1
+    compiled = {k: run_passes(t, target, observer, i, total) for i, (k, t) in enumerate(templates.items())}
     if len(sections) == 1:
         return compiled[keys[0]]
     start = time.perf_counter()
-    whole = compose(name, [_instantiate(s, compiled[k]) for k, s in zip(keys, sections, strict=True)], target)
-    whole = replace(whole, graph_digest=graph_digest(assemble(name, sections, target)))
+    meant = assemble(name, [_instance_of(templates[k], s) for k, s in zip(keys, sections, strict=True)], target)
+    whole = compose(name, [_instance_of(compiled[k], s) for k, s in zip(keys, sections, strict=True)], target)
+    whole = replace(whole, graph_digest=graph_digest(meant))
     require_valid(whole, target)
     _tell(observer, PassEvent(name, "compose", whole, time.perf_counter() - start, total - 1, total))
     start = time.perf_counter()
@@ -120,11 +121,32 @@ def compile_sections(
     return whole
 
 
-def _instantiate(section: Program, compiled: Program) -> Program:
-    """A section with the compiled shape that equals its own at TEMPLATE."""
-    shape = replace(compiled.shapes[0], name=section.shapes[0].name)
-    workers = tuple(Worker(p.name, p.rect, p.engine, (Run(0, p.name),)) for p in shape.processes)
-    return replace(section, shapes=(shape,), workers=workers, phase=compiled.phase)
+def _shape_keys(sections: Sequence[Program]) -> list[str]:
+    """The `section_shape` of each section, computed once for sections that are equal to the letter."""
+    known: dict[str, str] = {}
+    keys = []
+    for section in sections:
+        letter = digest([section.phase, section.target_digest, section.symbols, section.shapes])
+        if letter not in known:
+            known[letter] = section_shape(section)
+        keys.append(known[letter])
+    return keys
+
+
+def _instance_of(representative: Program, section: Program) -> Program:
+    """`section` as an instance of the shape of a section that equals it but for names; formals correspond by position."""
+    (shape,), (own,) = representative.shapes, section.shapes
+    names = {mine.name: formal.name for mine, formal in zip(own.formals, shape.formals, strict=True)}
+    (instance,) = section.instances
+    bindings = tuple(replace(b, formal=names[b.formal]) for b in instance.bindings)
+    return replace(
+        representative,
+        name=section.name,
+        symbols=section.symbols,
+        tensors=section.tensors,
+        instances=(replace(instance, shape=shape.name, bindings=bindings),),
+        certificate=None,
+    )
 
 
 def _tell(observer: Observer | None, event: PassEvent) -> None:

@@ -34,13 +34,12 @@ from pavane.ir.program import (
     Wait,
     Worker,
 )
-from pavane.ir.quasi import Domain, quasi, upper
+from pavane.ir.quasi import Domain, upper
+from pavane.ir.rects import Site, constant_rect, rectangles, site_in
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import leaves, named, symbol_domain
 from pavane.reject import ComposeReject, OutOfCounters
 from pavane.targets.descriptor import SpatialTarget, target_digest
-
-Site = tuple[int, int]
 
 
 def compose(name: str, sections: Sequence[Program], target: SpatialTarget) -> Program:
@@ -341,32 +340,9 @@ def _body(
     return tuple(turns)
 
 
-def site_in(rect: Rect, site: Site) -> bool:
-    """Is a site inside a rectangle with constant bounds?"""
-    return rect.x0.const <= site[0] < rect.x1.const and rect.y0.const <= site[1] < rect.y1.const
-
-
-def rectangles(sites: Sequence[Site]) -> tuple[Rect, ...]:
-    """A set of sites as disjoint rectangles: runs of a row, joined over equal neighbouring rows."""
-    left = set(sites)
-    found: list[Rect] = []
-    for x, y in sorted(sites, key=lambda s: (s[1], s[0])):
-        if (x, y) not in left:
-            continue
-        x1 = x
-        while (x1, y) in left:
-            x1 += 1
-        y1 = y + 1
-        while all((c, y1) in left for c in range(x, x1)) and (x - 1, y1) not in left and (x1, y1) not in left:
-            y1 += 1
-        left -= {(c, r) for c in range(x, x1) for r in range(y, y1)}
-        found.append(Rect(quasi(x), quasi(x1), quasi(y), quasi(y1)))
-    return tuple(found)
-
-
 def _all_sites(target: SpatialTarget) -> list[Site]:
     return [(x, y) for y in range(target.grid.height) for x in range(target.grid.width)]
 
 
 def _whole_grid(target: SpatialTarget) -> Rect:
-    return Rect(quasi(0), quasi(target.grid.width), quasi(0), quasi(target.grid.height))
+    return constant_rect(0, target.grid.width, 0, target.grid.height)

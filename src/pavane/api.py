@@ -1,0 +1,140 @@
+"""The verbs: what a user of the library calls. Everything raises SpatialReject and nothing else for what a user can cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from pavane.frontends.deploy import DeployedModel, Progress, deployment
+from pavane.frontends.gguf import read_gguf
+from pavane.ir.program import Program
+from pavane.passes.from_qwen_ops import decoder_sections
+from pavane.passes.product import Contract
+from pavane.pipeline import Observer, compile_sections
+from pavane.reject import ArgumentReject
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.load import load_target
+from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.verify.check import Report
+from pavane.verify.check import check as check_program
+
+DEFAULT_CONTEXT = 2048
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Something to compile: a name, and its TEMPLATE sections for a target."""
+
+    name: str
+    sections: Callable[[SpatialTarget], tuple[Program, ...]]
+
+
+def compile(
+    source: Source, target: str | Path | SpatialTarget = "host", cores: int | None = None, observer: Observer | None = None
+) -> Program:
+    """Every pass, to one VERIFIED program. `cores` is for the target `host`."""
+    chip = as_target(target, cores)
+    return compile_sections(source.name, source.sections(chip), chip, observer)
+
+
+def check(program: Program, target: str | Path | SpatialTarget = "host", cores: int | None = None) -> Report:
+    """The independent checker: what it established, or a NotProven that names every broken obligation."""
+    return check_program(program, as_target(target, cores))
+
+
+def as_target(target: str | Path | SpatialTarget, cores: int | None = None) -> SpatialTarget:
+    """A descriptor itself, or by name or TOML file."""
+    return target if isinstance(target, SpatialTarget) else load_target(target, cores)
+
+
+# --- sources --------------------------------------------------------------------------------------------------------
+
+
+def decoder(
+    config: DecoderConfig,
+    weights: DecoderWeights,
+    *,
+    rows: int | str = 1,
+    contract: Contract = "INT8_ACTIVATIONS",
+    context: int = DEFAULT_CONTEXT,
+    logits_every_row: bool = False,
+) -> Source:
+    """One epoch of a decoder-only transformer: `rows` tokens from position `pos` on (`rows` = "rows": a symbol, 1 to 32)."""
+    kind = "decode" if rows == 1 else "prompt"
+
+    def sections(target: SpatialTarget) -> tuple[Program, ...]:
+        return decoder_sections(
+            config,
+            weights,
+            target,
+            rows=rows,
+            contract=contract,
+            context=context,
+            logits_every_row=logits_every_row,
+        ).sections
+
+    return Source(f"{config.name}.{kind}", sections)
+
+
+class Gguf:
+    """A GGUF model in its deployment form: `.decode()` and `.prompt()` are its two programs, over one set of weights and caches."""
+
+    def __init__(self, deployed: DeployedModel, contract: Contract, context: int) -> None:
+        self.deployed = deployed
+        self.contract = contract
+        self.context = context
+
+    @property
+    def config(self) -> DecoderConfig:
+        return self.deployed.config
+
+    def decode(self) -> Source:
+        """One token an epoch."""
+        return self._source(1)
+
+    def prompt(self, logits_every_row: bool = False) -> Source:
+        """A block of 1 to 32 tokens an epoch; logits of the last one, or of every row."""
+        return self._source("rows", logits_every_row)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every WEIGHT tensor of both programs, as stored: views of the deployment file, and the rope frequencies."""
+        arrays = {name: self.deployed.array(name) for name in self.deployed.weights}
+        for table in ("rope", "local_rope"):
+            frequencies = getattr(self.config, f"{table}_inverse_frequencies")
+            if frequencies:
+                arrays[f"{table}_inverse_frequencies"] = np.array(frequencies, np.float32)
+        return arrays
+
+    def _source(self, rows: int | str, logits_every_row: bool = False) -> Source:
+        stored = tuple((name, weight.shape, weight.dtype) for name, weight in self.deployed.weights.items())
+        return decoder(
+            self.config,
+            DecoderWeights(stored),
+            rows=rows,
+            contract=self.contract,
+            context=self.context,
+            logits_every_row=logits_every_row,
+        )
+
+
+def gguf(
+    path: str | Path,
+    contract: Contract = "INT8_ACTIVATIONS",
+    context: int | None = None,
+    cache_dir: Path | None = None,
+    progress: Progress | None = None,
+) -> Gguf:
+    """A model file, brought to its deployment form once (Q8_0 matrices; kept in the user's cache directory)."""
+    deployed = deployment(read_gguf(path), cache_dir, progress)
+    most = deployed.config.context
+    if context is not None and not 1 <= context <= most:
+        raise ArgumentReject(
+            "the context is out of the model's range",
+            where=str(path),
+            needed=f"{context} positions",
+            available=f"1 to {most}",
+            remedy="give --context a value in that range",
+        )
+    return Gguf(deployed, contract, min(DEFAULT_CONTEXT, most) if context is None else context)

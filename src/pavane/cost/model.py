@@ -1,0 +1,162 @@
+"""Predicted cycles of a section on a target: the busiest resource of the slowest worker, and the pipeline's fill.
+
+    engine    sum over the worker's steps (load: request and bytes at the network's rate; fence: DRAM latency;
+              compute: the engine's rates; push: the handover; a bound block: a request and a new stream's latency)
+    dram      bytes of all workers at the rate of all channels
+    section   max(engines, dram) + the time of one turn of every other one of them
+
+Integers only. A multicast FIFO is read once a row (column) and sent on; its leader pays the send, the credits and the
+validity posts. On one engine a load that moves bytes, a compute and a store follow each other, which the sum over the
+engine's steps says already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pavane.cost.spread import Run, Spread, slowest_runs
+from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, total
+from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y
+from pavane.targets.descriptor import SpatialTarget
+
+DRAM = "dram"
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A variable's extent in elements, the block that it steps by, at the symbols' expected values.
+
+    `cut` False: nothing is known but the turns (`extent`, with `block` 1); lengths are as written.
+    """
+
+    extent: int
+    block: int
+    cut: bool = True
+
+    def runs(self, sites: int) -> tuple[Run, ...]:
+        """The slowest of `sites` sites' items along the variable."""
+        found = slowest_runs(self.extent, self.block, sites)
+        return found if self.cut else ((None, sum(count for _, count in found)),)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Cycles of the slowest worker, what bounds them, and every resource's busy cycles."""
+
+    cycles: int
+    bottleneck: str
+    busy: tuple[tuple[str, int], ...]
+
+
+def predict(
+    events: Sequence[Event],
+    blocks: dict[str, Blocks],
+    spread: Spread,
+    target: SpatialTarget,
+) -> Prediction:
+    """The section's time when its variables step by `blocks` over the sites of `spread`."""
+    slowest, everyone = _turns(blocks, spread), _all_turns(blocks)
+    busy: dict[str, int] = {}
+    units: dict[str, int] = {}
+    moved = 0
+    for event in events:
+        cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread))
+        turns = max(1, total(event, slowest, lambda n: 1))
+        busy[event.engine] = busy.get(event.engine, 0) + cycles
+        units[event.engine] = max(units.get(event.engine, 0), turns)
+        if event.kind in ("load", "bind", "store"):
+            moved += _bytes_of_all(event, everyone, blocks, spread)
+    busy[DRAM] = -(-moved // (target.dram.channels * target.dram.bytes_per_cycle))
+    units[DRAM] = max((units[e.engine] for e in events if e.kind in ("load", "bind", "store")), default=1)
+    return _bounded(busy, units)
+
+
+def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, spread: Spread) -> int:
+    """Cycles of one turn of an event on its engine."""
+    if event.kind == "matmul":
+        return _matmul_cycles(event, lengths, target)
+    if event.kind == "generic":
+        return _generic_cycles(event, lengths, target)
+    if event.kind == "push":
+        return target.fifos.handover_cycles
+    if event.kind == "fence":
+        return 0 if target.alias else target.dram.latency_cycles
+    if event.kind == "wait":
+        return target.counters.post_cycles
+    if 0 in lengths:
+        return 0
+    if event.kind == "bind":
+        return target.dram.request_cycles + target.dram.latency_cycles
+    moved = event_bytes(event, lengths)
+    cycles = target.dram.request_cycles + -(-moved // site_rate(target))
+    if event.fifo_kind in ("MULTICAST_ROW", "MULTICAST_COLUMN"):
+        cycles += _send_cycles(moved, target, spread.width if event.fifo_kind == "MULTICAST_ROW" else spread.height)
+    return cycles
+
+
+def site_rate(target: SpatialTarget) -> int:
+    """Bytes a cycle between one site and DRAM when nobody else moves any."""
+    return min(target.noc.bytes_per_cycle, target.dram.channels * target.dram.bytes_per_cycle)
+
+
+def _send_cycles(moved: int, target: SpatialTarget, receivers: int) -> int:
+    noc = target.noc
+    return (
+        noc.start_cycles
+        + (receivers - 1) * noc.hop_cycles
+        + -(-moved // noc.bytes_per_cycle)
+        + 2 * target.counters.post_cycles
+    )
+
+
+def _matmul_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
+    rows, cols, k = lengths
+    if event.mode is None:
+        return -(-rows * cols * k * 2 // _elements_per_cycle(event.engine, target))
+    m, depth, n = event.mode.tile
+    return -(-rows // m) * -(-k // depth) * -(-cols // n) * event.mode.cycles
+
+
+def _generic_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
+    rows, cols, k = lengths
+    outside, inside = event.weights
+    rate = _elements_per_cycle(event.engine, target)
+    return rows * (-(-cols * outside // rate) + cols * -(-k * inside // rate))
+
+
+def _elements_per_cycle(engine: str, target: SpatialTarget) -> int:
+    return next(max(1, e.generic_elements_per_cycle) for e in target.engines if e.name == engine)
+
+
+def _turns(blocks: dict[str, Blocks], spread: Spread) -> Turns:
+    """The slowest worker's turns along every blocked variable."""
+    sites = {LV_ITEM_Y: spread.sites_y, LV_ITEM_X: spread.sites_x}
+    return {var: b.runs(sites.get(var, 1)) for var, b in blocks.items()}
+
+
+def _all_turns(blocks: dict[str, Blocks]) -> Turns:
+    return {var: b.runs(1) for var, b in blocks.items()}
+
+
+def _bytes_of_all(event: Event, everyone: Turns, blocks: dict[str, Blocks], spread: Spread) -> int:
+    """Bytes that all workers move: items once each, a step outside an item loop once a site that runs it."""
+    turns: dict[str, tuple[Run, ...]] = dict(everyone)
+    times = 1
+    for var, sites, kind in (
+        (LV_ITEM_X, spread.sites_x, "MULTICAST_ROW"),
+        (LV_ITEM_Y, spread.sites_y, "MULTICAST_COLUMN"),
+    ):
+        if event.fifo_kind == kind:
+            if any(name == var for name, _ in event.nest):
+                turns[var] = blocks[var].runs(sites)
+        elif all(name != var for name, _ in event.nest):
+            times *= sites
+    return times * total(event, turns, partial(event_bytes, event))
+
+
+def _bounded(busy: dict[str, int], units: dict[str, int]) -> Prediction:
+    bottleneck = max(busy, key=lambda name: (busy[name], name))
+    fill = sum(-(-cycles // max(1, units[name])) for name, cycles in busy.items() if name != bottleneck)
+    return Prediction(busy[bottleneck] + fill, bottleneck, tuple(sorted(busy.items())))

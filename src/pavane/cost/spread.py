@@ -1,0 +1,76 @@
+"""How a work grid falls on the sites: which rectangle, which axis of it each item variable walks, and the slowest
+worker's share.
+
+`tile` and `fuse_readers` ask it to predict, `place` to decide: so predicted and placed are the same. Items are taken
+cyclically. Of the mappings the one whose busiest site has the fewest items wins; ties go to the earlier of
+
+    GRID       y -> SITE_Y, x -> SITE_X
+    LINEAR_X   x -> SITE_X + W * SITE_Y      every site has all y
+    LINEAR_Y   y -> SITE_X + W * SITE_Y      every site has all x
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pavane.targets.descriptor import Grid
+
+Mapping = Literal["GRID", "LINEAR_X", "LINEAR_Y"]
+MAPPINGS: tuple[Mapping, ...] = ("GRID", "LINEAR_X", "LINEAR_Y")
+
+Run = tuple[int | None, int]  # (elements of an item along an axis, or None: as written; how many turns have that many)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mapping onto the rectangle of `width` x `height` sites at the grid's origin."""
+
+    mapping: Mapping
+    width: int
+    height: int
+
+    @property
+    def sites(self) -> int:
+        return self.width * self.height
+
+    @property
+    def sites_x(self) -> int:
+        """Among how many sites the items of one row are shared."""
+        return {"GRID": self.width, "LINEAR_X": self.sites, "LINEAR_Y": 1}[self.mapping]
+
+    @property
+    def sites_y(self) -> int:
+        return {"GRID": self.height, "LINEAR_X": 1, "LINEAR_Y": self.sites}[self.mapping]
+
+
+def spread_items(items_y: int, items_x: int, grid: Grid, only_grid: bool = False) -> Spread:
+    """The mapping whose busiest site has fewest items. `only_grid`: lines of sites must take lines of items."""
+    mappings = MAPPINGS[:1] if only_grid else MAPPINGS
+    candidates = [_fitted(mapping, items_y, items_x, grid) for mapping in mappings]
+    return min(candidates, key=lambda s: _ceil(items_y, s.sites_y) * _ceil(items_x, s.sites_x))
+
+
+def _fitted(mapping: Mapping, items_y: int, items_x: int, grid: Grid) -> Spread:
+    """No wider or higher than there are items for."""
+    if mapping == "GRID":
+        return Spread(mapping, min(grid.width, max(1, items_x)), min(grid.height, max(1, items_y)))
+    count = max(1, items_x if mapping == "LINEAR_X" else items_y)
+    width = min(grid.width, count)
+    return Spread(mapping, width, min(grid.height, _ceil(count, width)))
+
+
+def slowest_runs(extent: int, block: int, sites: int) -> tuple[Run, ...]:
+    """What the busiest site takes of `extent` elements in blocks of `block`, shared cyclically by `sites`."""
+    if extent <= 0:
+        return ((0, 1),)
+    items = _ceil(extent, block)
+    turns = _ceil(items, sites)
+    last = extent - (items - 1) * block
+    if items - (turns - 1) * sites > 1 or last == block:
+        return ((block, turns),)
+    return ((last, 1),) if turns == 1 else ((block, turns - 1), (last, 1))
+
+
+def _ceil(value: int, divisor: int) -> int:
+    return -(-value // divisor)

@@ -1,0 +1,247 @@
+"""What the stages of a section do, as a flat list of events: what moves, what is computed, how often, and how that
+grows with blocks.
+
+An `Event` has the loops around it and up to three dimensions (rows, columns, K). A dimension that starts at `size *
+v` for a loop variable v around it steps along v: its length is the block's, and the block plan changes it. Every
+other length is taken at the symbols' expected values. `total` sums a per-turn cost over the turns of one worker, or
+of the whole work grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from pavane.cost.spread import Run
+from pavane.ir.expr import Expr, Fn, Reduce
+from pavane.ir.program import (
+    Compute,
+    Fence,
+    Generic,
+    Load,
+    Loop,
+    MatmulTiles,
+    Node,
+    Program,
+    Push,
+    Send,
+    Shape,
+    Span,
+    Step,
+    Store,
+    Wait,
+    Window,
+)
+from pavane.ir.quasi import Quasi
+from pavane.ir.types import row_bytes
+from pavane.ir.walk import named
+from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
+
+Kind = Literal["load", "bind", "store", "fence", "push", "wait", "matmul", "generic"]
+FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "div")
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A length in elements; `var` is the loop variable that it steps along, or empty."""
+
+    size: int
+    var: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One step in its loops: `nest` pairs a loop variable with its turns at the symbols' expected values.
+
+    `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction.
+    """
+
+    kind: Kind
+    engine: str
+    nest: tuple[tuple[str, int], ...]
+    dims: tuple[Dim, ...] = ()
+    fifo_kind: str = ""
+    dtype: str = ""
+    mode: MatrixMode | None = None
+    weights: tuple[int, int] = (0, 0)
+
+
+Lengths = tuple[int, ...]
+Turns = Mapping[str, tuple[Run, ...]]
+
+
+def expected_values(program: Program) -> dict[str, int]:
+    """The symbols at the values that cost is computed for."""
+    return {s.name: s.expected for s in program.symbols}
+
+
+def events(shape: Shape, target: SpatialTarget, expected: Mapping[str, int]) -> tuple[Event, ...]:
+    """Every step of every stage that takes time."""
+    engines = {engine.name: engine for engine in target.engines}
+    reader = _Reading(shape, expected)
+    return tuple(
+        event
+        for group in shape.groups
+        for stage in group.stages
+        for event in reader.body(stage.body, engines[stage.engine], ())
+    )
+
+
+def body_events(shape: Shape, body: tuple[Node, ...], engine: Engine, expected: Mapping[str, int]) -> tuple[Event, ...]:
+    """The same for one body, taken by itself."""
+    return tuple(_Reading(shape, expected).body(body, engine, ()))
+
+
+def total(event: Event, turns: Turns, cost: Callable[[Lengths], int]) -> int:
+    """The sum of `cost(lengths)` over the event's turns; `turns` overrides the turns and lengths along a variable."""
+    stepped = {dim.var for dim in event.dims if dim.var}
+    times, choices = 1, []
+    for var, trips in event.nest:
+        runs = turns.get(var)
+        if var in stepped:
+            choices.append([(var, run) for run in runs or ((None, trips),)])
+        else:
+            times *= sum(count for _, count in runs) if runs else trips
+    found = 0
+    for combination in product(*choices):
+        lengths = {var: length for var, (length, _) in combination}
+        count = times
+        for _, (_, turns_here) in combination:
+            count *= turns_here
+        found += count * cost(tuple(_length(dim, lengths) for dim in event.dims))
+    return found
+
+
+def _length(dim: Dim, lengths: Mapping[str, int | None]) -> int:
+    chosen = lengths.get(dim.var)
+    return dim.size if chosen is None else chosen
+
+
+class _Reading:
+    """Walks bodies; knows the shape's declarations and the expected values."""
+
+    def __init__(self, shape: Shape, expected: Mapping[str, int]) -> None:
+        self._dtypes: dict[str, str] = {b.name: b.dtype for b in shape.fifos}
+        self._dtypes.update({b.name: b.dtype for b in shape.carries})
+        self._fifos = {f.name: f for f in shape.fifos}
+        self._formals = shape.formals
+        self._operands: dict[str, str] = {name: dtype for name, dtype in shape.numerics.operands}
+        self._filled = _filled_from(shape)
+        self._expected = expected
+
+    def body(self, body: tuple[Node, ...], engine: Engine, nest: tuple[tuple[str, int], ...]) -> Iterator[Event]:
+        for node in body:
+            if isinstance(node, Loop):
+                trips = max(0, self._value(node.extent))
+                yield from self.body(node.body, engine, (*nest, (node.var, trips)))
+            else:
+                yield from self._step(node, engine, nest)
+
+    def _step(self, step: Step, engine: Engine, nest: tuple[tuple[str, int], ...]) -> Iterator[Event]:
+        if isinstance(step, Load | Store):
+            fifo = self._fifos[step.fifo]
+            kind: Kind = "store" if isinstance(step, Store) else "bind" if fifo.kind == "ALIAS" else "load"
+            yield Event(kind, engine.name, nest, self._window(step.tensor, step.window, nest), fifo.kind, fifo.dtype)
+        elif isinstance(step, Push):
+            yield Event("push", engine.name, nest)
+        elif isinstance(step, Fence):
+            yield Event("fence", engine.name, nest)
+        elif isinstance(step, Wait | Send):
+            yield Event("wait", engine.name, nest)
+        elif isinstance(step, Compute):
+            yield self._compute(step.op, engine, nest)
+
+    def _compute(self, op: Generic | MatmulTiles, engine: Engine, nest: tuple[tuple[str, int], ...]) -> Event:
+        rows, cols = self._span(op.rows, nest), self._span(op.cols, nest)
+        if isinstance(op, MatmulTiles):
+            mode = self._mode(op, engine)
+            return Event("matmul", engine.name, nest, (rows, cols, self._span(op.k, nest)), mode=mode)
+        reduces = [e.extent for e in _reductions(op.expr)]
+        depth = Dim(max((self._value(extent) for extent in reduces), default=1))
+        return Event("generic", engine.name, nest, (rows, cols, depth), weights=generic_weights(op.expr, engine))
+
+    def _mode(self, op: MatmulTiles, engine: Engine) -> MatrixMode | None:
+        """The mode for the types in which the engine takes the operands; None: priced as element-wise work."""
+        a, b = (self._taken_as(name) for name in (op.a.name, op.b.name))
+        return next((m for m in engine.matrix if (m.a, m.b) == (a, b)), engine.matrix[0] if engine.matrix else None)
+
+    def _taken_as(self, buffer: str) -> str:
+        formal = self._filled.get(buffer, "")
+        return self._operands.get(formal, self._dtypes[buffer])
+
+    def _window(self, tensor: str, window: Window, nest: tuple[tuple[str, int], ...]) -> tuple[Dim, Dim]:
+        shape = named(self._formals, tensor).shape
+        last = len(window.size) - 1
+        rows = (
+            Dim(1)
+            if window.row < 0
+            else self._dim(window.start[window.row], window.size[window.row], shape[window.row], nest)
+        )
+        return rows, self._dim(window.start[last], window.size[last], shape[last], nest)
+
+    def _span(self, span: Span, nest: tuple[tuple[str, int], ...]) -> Dim:
+        return self._dim(span.start, span.size, span.limit, nest)
+
+    def _dim(self, start: object, size: int, limit: Quasi, nest: tuple[tuple[str, int], ...]) -> Dim:
+        if isinstance(start, Quasi):
+            for var, _ in nest:
+                if start.coefficient(var) == size:
+                    return Dim(size, var)
+            return Dim(max(0, min(size, self._value(limit - start))))
+        return Dim(size)
+
+    def _value(self, value: Quasi) -> int:
+        """At the expected symbols, in the first turn of every loop."""
+        return value.evaluate({name: self._expected.get(name, 0) for name in value.variables()})
+
+
+def _filled_from(shape: Shape) -> dict[str, str]:
+    """The formal that each FIFO is loaded with."""
+    found: dict[str, str] = {}
+
+    def visit(body: tuple[Node, ...]) -> None:
+        for node in body:
+            if isinstance(node, Loop):
+                visit(node.body)
+            elif isinstance(node, Load):
+                found[node.fifo] = node.tensor
+
+    for group in shape.groups:
+        for stage in group.stages:
+            visit(stage.body)
+    return found
+
+
+def _reductions(expr: Expr) -> Iterator[Reduce]:
+    if isinstance(expr, Reduce):
+        yield expr
+        yield from _reductions(expr.body)
+    elif isinstance(expr, Fn):
+        for arg in expr.args:
+            yield from _reductions(arg)
+
+
+def generic_weights(expr: Expr, engine: Engine) -> tuple[int, int]:
+    """Operators per point, functions weighed by the engine: (outside the reduction, inside it). A copy counts one."""
+    outside, inside = _weigh(expr, engine, False)
+    return max(1, outside) if not inside else outside, inside
+
+
+def _weigh(expr: Expr, engine: Engine, reduced: bool) -> tuple[int, int]:
+    own = 0
+    args: tuple[Expr, ...] = ()
+    if isinstance(expr, Fn):
+        own, args = (engine.function_cycles if expr.op in FUNCTIONS else 1), expr.args
+    elif isinstance(expr, Reduce):
+        own, args, reduced = 1, (expr.body,), True
+    parts = [_weigh(arg, engine, reduced) for arg in args]
+    outside, inside = sum(p[0] for p in parts), sum(p[1] for p in parts)
+    return (outside, inside + own) if reduced else (outside + own, inside)
+
+
+def event_bytes(event: Event, lengths: Lengths) -> int:
+    """Bytes that a load, bind or store of these lengths touches."""
+    rows, cols = lengths
+    return rows * row_bytes(event.dtype, cols)

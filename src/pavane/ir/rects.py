@@ -1,0 +1,49 @@
+"""Rectangles with constant bounds, as sets of sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pavane.ir.program import Rect
+from pavane.ir.quasi import quasi
+
+Site = tuple[int, int]
+
+
+def constant_rect(x0: int, x1: int, y0: int, y1: int) -> Rect:
+    """Sites x0 <= x < x1, y0 <= y < y1."""
+    return Rect(quasi(x0), quasi(x1), quasi(y0), quasi(y1))
+
+
+def site_in(rect: Rect, site: Site) -> bool:
+    """Is a site inside?"""
+    return rect.x0.const <= site[0] < rect.x1.const and rect.y0.const <= site[1] < rect.y1.const
+
+
+def area(rect: Rect) -> int:
+    """How many sites."""
+    return max(0, rect.x1.const - rect.x0.const) * max(0, rect.y1.const - rect.y0.const)
+
+
+def inside(inner: Rect, outer: Rect) -> bool:
+    """Does `outer` contain every site of `inner`?"""
+    columns = outer.x0.const <= inner.x0.const and inner.x1.const <= outer.x1.const
+    return columns and outer.y0.const <= inner.y0.const and inner.y1.const <= outer.y1.const
+
+
+def rectangles(sites: Sequence[Site]) -> tuple[Rect, ...]:
+    """A set of sites as disjoint rectangles: runs of a row, joined over equal neighbouring rows."""
+    left = set(sites)
+    found: list[Rect] = []
+    for x, y in sorted(sites, key=lambda s: (s[1], s[0])):
+        if (x, y) not in left:
+            continue
+        x1 = x
+        while (x1, y) in left:
+            x1 += 1
+        y1 = y + 1
+        while all((c, y1) in left for c in range(x, x1)) and (x - 1, y1) not in left and (x1, y1) not in left:
+            y1 += 1
+        left -= {(c, r) for c in range(x, x1) for r in range(y, y1)}
+        found.append(constant_rect(x, x1, y, y1))
+    return tuple(found)

@@ -1,0 +1,42 @@
+"""What the processor that runs the program can do, as data: part of the name of a compiled object."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import llvmlite
+import llvmlite.binding as llvm
+import msgspec
+
+
+class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`features` is LLVM's list (`+avx2,-avx512f,...`); `system` and `machine` choose how a worker parks."""
+
+    name: str
+    features: str
+    system: str
+    machine: str
+
+    def has(self, feature: str) -> bool:
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def block_dot(self) -> bool:
+        """Four unsigned by signed byte products summed into 32 bits (vpdpbusd, 256 bits wide)."""
+        return (self.has("avx512vnni") and self.has("avx512vl")) or self.has("avxvnni")
+
+    @property
+    def wide(self) -> bool:
+        """32 registers of 16 f32."""
+        return self.has("avx512f") and self.has("avx512vl") and self.has("avx512bw")
+
+
+def host_cpu() -> Cpu:
+    """This machine's processor."""
+    return Cpu(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), sys.platform, platform.machine().lower())
+
+
+def compiler_key(cpu: Cpu) -> tuple[str, ...]:
+    """What a compiled object depends on beside the program."""
+    return (llvmlite.__version__, cpu.name, cpu.features, cpu.system, cpu.machine)

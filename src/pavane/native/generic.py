@@ -1,0 +1,239 @@
+"""A Generic as code: a loop over its rows, and its columns 16 f32 at a time.
+
+Each operator rounds once to f32. A SUM has one fixed tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, then the lanes are
+added pairwise (l and l + 8, then halving); a MAX is free of order. `round` is to nearest even, `cast` towards zero, saturating.
+Parts that do not depend on the column (or, inside a reduction, on k) are computed once before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, children, walk
+from pavane.ir.program import LV_GEN_COL, LV_GEN_K, LV_GEN_ROW, Generic
+from pavane.ir.quasi import Quasi
+from pavane.ir.types import Q8_BLOCK
+from pavane.native.elements import gather_lanes, load_element, load_lanes, store_block, store_lanes
+from pavane.native.functions import FUNCTIONS, apply_function, f32_text
+from pavane.native.index import Scope, emit_guards, emit_index, emit_lanes, emit_length, moves_by_one
+from pavane.native.text import F32, I64, IOTA, LANES, MASK, Code, halving_sums
+from pavane.reject import OutsideFragment
+
+_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_COMPARISON = {"eq": "oeq", "lt": "olt", "le": "ole"}
+_ALL = "<" + ", ".join(["i1 true"] * LANES) + ">"
+
+
+class Operand(NamedTuple):
+    """A slot or a carry in memory: its first byte, and the bytes from row to row."""
+
+    dtype: str
+    base: str
+    row_bytes: int
+
+
+Resolve = Callable[[str], Operand]
+
+
+class _Point(NamedTuple):
+    """Where an expression is evaluated: 16 values of `variable` from `start` on (None: one point), `mask` of them wanted."""
+
+    scope: Scope
+    variable: str | None = None
+    start: str = "0"
+    mask: str | None = None
+
+
+def emit_generic(code: Code, op: Generic, resolve: Resolve, destination: Operand, scope: Scope) -> None:
+    """The op at the point of the loops around it that `scope` gives."""
+    rows, columns = emit_length(code, op.rows, scope), emit_length(code, op.cols, scope)
+    condition = code.value(f"icmp sgt i64 {columns}, 0")
+    guards = emit_guards(code, op.guard, scope)
+    if guards is not None:
+        condition = code.value(f"and i1 {condition}, {guards}")
+    writer = _Writer(code, op, resolve, destination, scope)
+    with code.when(condition), code.loop(rows) as row:
+        writer.row(row, columns)
+
+
+class _Writer:
+    """The body of a Generic's loop over rows."""
+
+    def __init__(self, code: Code, op: Generic, resolve: Resolve, destination: Operand, scope: Scope) -> None:
+        self.code, self.op, self.resolve, self.destination, self.scope = code, op, resolve, destination, scope
+
+    def row(self, row: str, columns: str) -> None:
+        code, op = self.code, self.op
+        scope = {**self.scope, LV_GEN_ROW: row}
+        target = code.add(emit_index(code, op.dst.row, scope), row)
+        pointer = code.at(self.destination.base, code.mul(target, self.destination.row_bytes))
+        known: dict[Expr, str] = {}
+        self._hoist(op.expr, LV_GEN_COL, _Point(scope), known)
+        block = self.destination.dtype == "q8_0"
+        with code.loop(columns, step=Q8_BLOCK if block else LANES) as column:
+            place = code.add(emit_index(code, op.dst.col, scope), column)
+            if block:
+                halves = [self._columns(scope, code.add(column, str(h)), None, columns, known) for h in (0, LANES)]
+                store_block(code, pointer, place, *halves)
+            else:
+                mask = code.mask(code.sub(columns, column))
+                store_lanes(code, self.destination.dtype, pointer, place, self._columns(scope, column, mask, columns, known), mask)
+
+    def _columns(self, scope: Scope, start: str, mask: str | None, columns: str, known: dict[Expr, str]) -> str:
+        """The expression at 16 columns."""
+        point = _Point(scope, LV_GEN_COL, start, mask)
+        reduction = next((e for e in walk(self.op.expr) if isinstance(e, Reduce)), None)
+        if reduction is not None and mentions(reduction, LV_GEN_COL):
+            known = {**known, reduction: self._reduce_each(reduction, scope, start, columns)}
+        return self._value(self.op.expr, point, known)
+
+    def _reduce_each(self, reduction: Reduce, scope: Scope, start: str, columns: str) -> str:
+        """A reduction that depends on the column: one column after the other."""
+        code = self.code
+        values = code.slot(F32)
+        code.store(F32, "zeroinitializer", values, 64)
+        with code.loop(code.least(code.sub(columns, start), str(LANES))) as lane:
+            point = _Point({**scope, LV_GEN_COL: code.add(start, lane)})
+            total = code.value(f"extractelement {F32} {self._reduce(reduction, point, {})}, i64 0")
+            code.store("float", total, code.at(values, code.mul(lane, 4)))
+        return code.load(F32, values, 64)
+
+    def _reduce(self, reduction: Reduce, point: _Point, known: dict[Expr, str]) -> str:
+        code, summing = self.code, reduction.kind == "SUM"
+        identity = code.splat("float", LANES, "0.0" if summing else f32_text(float("-inf")))
+        lanes = code.slot(F32)
+        code.store(F32, identity, lanes, 64)
+        extent = emit_index(code, reduction.extent, point.scope)
+        with code.when(code.value(f"icmp sgt i64 {extent}, 0")):
+            inside = dict(known)
+            self._hoist(reduction.body, LV_GEN_K, point, inside)
+            with code.loop(extent, step=LANES) as k:
+                mask = code.mask(code.sub(extent, k))
+                term = self._value(reduction.body, _Point(point.scope, LV_GEN_K, k, mask), inside)
+                term = code.value(f"select {MASK} {mask}, {F32} {term}, {F32} {identity}")
+                before = code.load(F32, lanes, 64)
+                after = self._add(before, term) if summing else self._larger(term, before)
+                code.store(F32, after, lanes, 64)
+        total = code.load(F32, lanes, 64)
+        if summing:
+            return code.splat("float", LANES, code.value(f"extractelement <1 x float> {halving_sums(code, [total], LANES)}, i64 0"))
+        return code.splat("float", LANES, code.call(f"llvm.vector.reduce.fmax.v{LANES}f32", "float", f"{F32} {total}", F32))
+
+    def _add(self, a: str, b: str) -> str:
+        return self.code.value(f"fadd {F32} {a}, {b}")
+
+    def _larger(self, a: str, b: str) -> str:
+        return self.code.value(f"select {MASK} {self.code.value(f'fcmp ogt {F32} {a}, {b}')}, {F32} {a}, {F32} {b}")
+
+    def _hoist(self, expr: Expr, variable: str, point: _Point, known: dict[Expr, str]) -> None:
+        """Compute the largest parts that do not depend on `variable`."""
+        if isinstance(expr, Const) or expr in known:
+            return
+        if not mentions(expr, variable):
+            known[expr] = self._value(expr, point, known)
+            return
+        if not isinstance(expr, Reduce):
+            for child in children(expr):
+                self._hoist(child, variable, point, known)
+
+    def _value(self, expr: Expr, point: _Point, known: dict[Expr, str]) -> str:
+        if expr in known:
+            return known[expr]
+        if isinstance(expr, Const):
+            return self.code.splat("float", LANES, f32_text(expr.value))
+        if isinstance(expr, Var):
+            return self._variable(expr.value, point)
+        if isinstance(expr, At):
+            return self._operand(expr, point)
+        if isinstance(expr, Reduce):
+            return self._reduce(expr, point, known)
+        return self._function(expr, point, known)
+
+    def _variable(self, value: Quasi, point: _Point) -> str:
+        code = self.code
+        if point.variable is None or point.variable not in value.variables():
+            number = code.value(f"sitofp i64 {emit_index(code, value, point.scope)} to float")
+            return code.splat("float", LANES, number)
+        return code.value(f"sitofp {I64} {emit_lanes(code, value, point.scope, point.variable, self._lanes(point))} to {F32}")
+
+    def _lanes(self, point: _Point) -> str:
+        return self.code.value(f"add {I64} {self.code.splat('i64', LANES, point.start)}, {IOTA}")
+
+    def _operand(self, expr: At, point: _Point) -> str:
+        code, operand = self.code, self.resolve(expr.name)
+        row, column = (_plain(i, expr.name) for i in expr.index)
+        variable = point.variable
+        row_moves = variable is not None and variable in row.variables()
+        column_moves = variable is not None and variable in column.variables()
+        if not row_moves and not (column_moves and not _consecutive(operand, column, variable)):
+            pointer = code.at(operand.base, code.mul(emit_index(code, row, point.scope), operand.row_bytes))
+            if not column_moves:
+                return code.splat("float", LANES, load_element(code, operand.dtype, pointer, emit_index(code, column, point.scope)))
+            first = emit_index(code, column, {**point.scope, variable: point.start})
+            return load_lanes(code, operand.dtype, pointer, first, point.mask)
+        lanes = self._lanes(point)
+        rows, columns = (emit_lanes(code, q, point.scope, variable, lanes) for q in (row, column))
+        return gather_lanes(code, operand.dtype, operand.base, operand.row_bytes, rows, columns, point.mask or _ALL)
+
+    def _function(self, expr: Fn, point: _Point, known: dict[Expr, str]) -> str:
+        code = self.code
+        if expr.op == "select":
+            mask = self._condition(expr.args[0], point, known)
+            yes, no = (self._value(a, point, known) for a in expr.args[1:])
+            return code.value(f"select {MASK} {mask}, {F32} {yes}, {F32} {no}")
+        if expr.op in _COMPARISON:
+            ones = code.splat("float", LANES, "1.0")
+            return code.value(f"select {MASK} {self._condition(expr, point, known)}, {F32} {ones}, {F32} zeroinitializer")
+        values = [self._value(a, point, known) for a in expr.args]
+        if expr.op in _ARITHMETIC:
+            return code.value(f"{_ARITHMETIC[expr.op]} {F32} {values[0]}, {values[1]}")
+        if expr.op in ("min", "max"):
+            how = "olt" if expr.op == "min" else "ogt"
+            return code.value(f"select {MASK} {code.value(f'fcmp {how} {F32} {values[0]}, {values[1]}')}, {F32} {values[0]}, {F32} {values[1]}")
+        if expr.op in FUNCTIONS:
+            return apply_function(code, expr.op, values[0])
+        return self._rounding(expr, values[0])
+
+    def _condition(self, expr: Expr, point: _Point, known: dict[Expr, str]) -> str:
+        if isinstance(expr, Fn) and expr.op in _COMPARISON and expr not in known:
+            left, right = (self._value(a, point, known) for a in expr.args)
+            return self.code.value(f"fcmp {_COMPARISON[expr.op]} {F32} {left}, {right}")
+        return self.code.value(f"fcmp une {F32} {self._value(expr, point, known)}, zeroinitializer")
+
+    def _rounding(self, expr: Fn, value: str) -> str:
+        intrinsic = {"abs": "fabs", "sqrt": "sqrt", "round": "roundeven", "cast": "trunc"}[expr.op]
+        result = self.code.call(f"llvm.{intrinsic}.v{LANES}f32", F32, f"{F32} {value}", F32)
+        if expr.op != "cast" or expr.dtype != "i8":
+            return result
+        for how, bound in (("ogt", 127.0), ("olt", -128.0)):
+            limit = self.code.splat("float", LANES, f32_text(bound))
+            outside = self.code.value(f"fcmp {how} {F32} {result}, {limit}")
+            result = self.code.value(f"select {MASK} {outside}, {F32} {limit}, {F32} {result}")
+        return result
+
+
+def mentions(expr: Expr, variable: str) -> bool:
+    """Whether a variable occurs free."""
+    if isinstance(expr, Var):
+        return variable in expr.value.variables()
+    if isinstance(expr, At):
+        return any(variable in _plain(i, expr.name).variables() for i in expr.index)
+    if isinstance(expr, Reduce):
+        return variable in expr.extent.variables() or (variable != expr.var and mentions(expr.body, variable))
+    return any(mentions(child, variable) for child in children(expr))
+
+
+def _plain(index: object, name: str) -> Quasi:
+    if not isinstance(index, Quasi):
+        raise OutsideFragment("a Generic reads an operand at an index read at run time", where=name)
+    return index
+
+
+def _consecutive(operand: Operand, column: Quasi, variable: str) -> bool:
+    """16 neighbours in memory; of q8_0, in one half of a block."""
+    if not moves_by_one(column, variable):
+        return False
+    rest = column - Quasi(0, ((1, variable),))
+    return operand.dtype != "q8_0" or all(n % LANES == 0 for n in (rest.const, *(c for c, _ in rest.terms)))
+

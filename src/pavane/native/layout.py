@@ -1,0 +1,130 @@
+"""Where the run-time words of a program are: threads, local memories, queues, counters, bindings. Bytes; a function of the program.
+
+    control    go | done | stop spins target | the addresses of the areas below
+    counters   one cell a (owner, counter, site): the counter and its sleepers; 64 bytes on, the waiter's running register
+    queues     one cell a (instance, FIFO, site): 64 bytes of the pushing end, 64 of the popping end, then the bound addresses of an ALIAS
+    bindings   one address a (instance, formal)
+    locals     one local memory a site          scratch    one area a thread
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pavane.ir.program import Compute, Counter, Instance, MatmulTiles, Program, Rect, Shape
+from pavane.ir.walk import bodies, leaves, named
+from pavane.native.matmul import scratch_bytes
+from pavane.targets.descriptor import SpatialTarget
+
+GO, DONE, STOP, SPINS, TARGET = 0, 64, 128, 136, 144
+BINDINGS, SYMBOLS, LOCALS, SCRATCH, QUEUES, COUNTERS = (192 + 8 * i for i in range(6))
+CONTROL_BYTES = 256
+CELL, REGISTER = 128, 64
+PUSHING, POPPING, ADDRESSES = 0, 64, 128  # in a queue's cell; an end is (count, sleepers, index of 64 bits)
+_PAGE = 4096
+
+
+class Thread(msgspec.Struct, frozen=True):
+    """One worker on one site."""
+
+    worker: int
+    x: int
+    y: int
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """`queues`, `counters`, `bindings`: the offset of each instance's part; the program's own counters come after the instances'."""
+
+    width: int
+    sites: int
+    threads: tuple[Thread, ...]
+    local_bytes: int
+    scratch_bytes: int
+    queues: tuple[int, ...]
+    queue_bytes: int
+    counters: tuple[int, ...]
+    program_counters: int
+    counter_bytes: int
+    bindings: tuple[int, ...]
+    binding_bytes: int
+
+
+def program_layout(program: Program, target: SpatialTarget) -> Layout:
+    """The layout of a PERSISTENT program on its target."""
+    sites = target.sites
+    shapes = [named(program.shapes, instance.shape) for instance in program.instances]
+    queues, queue_bytes = _stacked(queue_cell_bytes(shape) * sites for shape in shapes)
+    counters, own = _stacked(len(shape.counters) * sites * CELL for shape in shapes)
+    bindings, binding_bytes = _stacked(8 * len(shape.formals) for shape in shapes)
+    return Layout(
+        width=target.grid.width,
+        sites=sites,
+        threads=tuple(_threads(program)),
+        local_bytes=-(-target.memory.bytes // _PAGE) * _PAGE,
+        scratch_bytes=-(-max([0, *_scratch(program)]) // _PAGE) * _PAGE,
+        queues=queues,
+        queue_bytes=queue_bytes,
+        counters=counters,
+        program_counters=own,
+        counter_bytes=own + len(program.counters) * sites * CELL,
+        bindings=bindings,
+        binding_bytes=binding_bytes,
+    )
+
+
+def _stacked(sizes: Iterator[int]) -> tuple[tuple[int, ...], int]:
+    offsets, total = [], 0
+    for size in sizes:
+        offsets.append(total)
+        total += size
+    return tuple(offsets), total
+
+
+def _threads(program: Program) -> Iterator[Thread]:
+    for number, worker in enumerate(program.workers):
+        x0, x1, y0, y1 = rect_numbers(worker.rect)
+        yield from (Thread(number, x, y) for y in range(y0, y1) for x in range(x0, x1))
+
+
+def rect_numbers(rect: Rect) -> tuple[int, int, int, int]:
+    """A rectangle that depends on nothing."""
+    return tuple(q.evaluate({}) for q in (rect.x0, rect.x1, rect.y0, rect.y1))  # type: ignore[return-value]
+
+
+def home_of(instance: Instance) -> tuple[int, int]:
+    """The site from which an instance counts."""
+    return (0, 0) if instance.home is None else (instance.home.x0.evaluate({}), instance.home.y0.evaluate({}))
+
+
+def _scratch(program: Program) -> Iterator[int]:
+    for shape in program.shapes:
+        for _, body in bodies(shape):
+            yield from (scratch_bytes(s.op) for _, s in leaves(body) if isinstance(s, Compute) and isinstance(s.op, MatmulTiles))
+
+
+def queue_cell_bytes(shape: Shape) -> int:
+    """Of one site, all FIFOs."""
+    return sum(_queue_bytes(fifo.depth) for fifo in shape.fifos)
+
+
+def queue_offset(shape: Shape, fifo: int) -> int:
+    """Of a FIFO inside its site's part."""
+    return sum(_queue_bytes(f.depth) for f in shape.fifos[:fifo])
+
+
+def _queue_bytes(depth: int) -> int:
+    return ADDRESSES + -(-8 * depth // 64) * 64
+
+
+def credits(program: Program, layout: Layout) -> Iterator[tuple[int, int]]:
+    """(offset, first value) of every counter cell that does not start at 0."""
+    owners: list[tuple[int, tuple[Counter, ...]]] = [
+        (offset, named(program.shapes, instance.shape).counters)
+        for offset, instance in zip(layout.counters, program.instances, strict=True)
+    ]
+    for base, counters in (*owners, (layout.program_counters, program.counters)):
+        for number, counter in enumerate(counters):
+            first = base + number * layout.sites * CELL
+            yield from ((first + site * CELL, counter.ahead) for site in range(layout.sites) if counter.ahead)

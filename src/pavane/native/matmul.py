@@ -1,0 +1,110 @@
+"""A MatmulTiles as a call of the kernel that keeps its tree.
+
+    transposed, 16 lanes over the whole contraction       kernels_dot      a is widened to f32 first
+    transposed, q8_0 by q8_0, 8 fused lanes               kernels_block    by blocks of 32
+    not transposed, one lane                              kernels_outer
+    anything else                                         kernels_ordered
+Operands of a faster kernel start where their type can be addressed (q8_0: at whole blocks, over whole blocks).
+"""
+
+from __future__ import annotations
+
+from pavane.ir.program import MatmulTiles, Ref
+from pavane.ir.quasi import Quasi
+from pavane.ir.types import Q8_BLOCK
+from pavane.native.cpu import Cpu
+from pavane.native.elements import byte_offset
+from pavane.native.generic import Operand
+from pavane.native.index import Scope, emit_guards, emit_index, emit_length
+from pavane.native.kernels_block import block_kernel
+from pavane.native.kernels_dot import COLUMNS, dot_kernel, widen_kernel
+from pavane.native.kernels_ordered import ordered_kernel
+from pavane.native.kernels_outer import outer_kernel
+from pavane.native.text import LANES, Code
+from pavane.reject import OutsideFragment
+
+
+def scratch_bytes(op: MatmulTiles) -> int:
+    """What the op's kernel needs beside its operands."""
+    row = -(-op.k.size // LANES) * LANES * 4
+    return row * (COLUMNS + op.rows.size)
+
+
+def emit_matmul(
+    code: Code, op: MatmulTiles, operands: tuple[Operand, Operand, Operand], following: str, scratch: str, cpu: Cpu, scope: Scope
+) -> None:
+    """`operands` are dst, a, b; `following` is where b's bytes go on in the next turn (b itself when that is not known)."""
+    dst, a, b = operands
+    if dst.dtype != "f32":
+        raise OutsideFragment("products accumulate in f32 on this machine", where=op.dst.name, needed=dst.dtype)
+    rows, columns, k = (emit_length(code, s, scope) for s in (op.rows, op.cols, op.k))
+    condition = code.value(f"icmp sgt i64 {columns}, 0")
+    for part in (code.value(f"icmp sgt i64 {rows}, 0"), emit_guards(code, op.guard, scope)):
+        if part is not None:
+            condition = code.value(f"and i1 {condition}, {part}")
+    with code.when(condition):
+        target = _origin(code, dst, op.dst, scope)
+        sizes = f"i64 {rows}, i64 {columns}, i64 {k}"
+        choice = _choose(op, a, b)
+        if choice == "ordered":
+            kernel = ordered_kernel(code.module, a.dtype, b.dtype, op.transposed, op.tree)
+            both = ", ".join(_row_origin(code, o, ref, scope) for o, ref in ((a, op.a), (b, op.b)))
+            code.line(f"call void @{kernel}(ptr {target}, i64 {dst.row_bytes}, {both}, {sizes})")
+            return
+        left, left_row = _origin(code, a, op.a, scope), a.row_bytes
+        if choice == "dot" and a.dtype != "f32":
+            left, left_row = _widened(code, op, a.dtype, (left, left_row), rows, k, scratch)
+        right = _origin(code, b, op.b, scope)
+        kernel = _kernel(code, choice, op, a, b, cpu)
+        pointers = f"ptr {target}, i64 {dst.row_bytes}, ptr {left}, i64 {left_row}, ptr {right}, i64 {b.row_bytes}"
+        code.line(f"call void @{kernel}({pointers}, {sizes}, ptr {following}, ptr {scratch})")
+
+
+def _kernel(code: Code, choice: str, op: MatmulTiles, a: Operand, b: Operand, cpu: Cpu) -> str:
+    if choice == "dot":
+        return dot_kernel(code.module, b.dtype, op.tree.fused, cpu)
+    if choice == "block":
+        return block_kernel(code.module, cpu)
+    return outer_kernel(code.module, a.dtype, b.dtype, op.tree.fused, cpu)
+
+
+def _choose(op: MatmulTiles, a: Operand, b: Operand) -> str:
+    tree = op.tree
+    aligned = all(o.dtype != "q8_0" or _whole_blocks(ref.col) for o, ref in ((a, op.a), (b, op.b)))
+    if not aligned:
+        return "ordered"
+    if not op.transposed:
+        return "outer" if tree.lanes == 1 else "ordered"
+    quantised = "q8_0" in (a.dtype, b.dtype)
+    whole = not quantised or (op.k.size % Q8_BLOCK == 0 and _whole_blocks(op.k.limit - op.k.start))
+    one_atom = tree.atom == 0 or tree.atom >= op.k.size
+    if a.dtype == b.dtype == "q8_0" and tree.lanes == 8 and tree.fused and whole and tree.atom in (0, Q8_BLOCK):
+        return "block"
+    return "dot" if tree.lanes == LANES and one_atom and whole else "ordered"
+
+
+def _whole_blocks(value: Quasi) -> bool:
+    return value.const % Q8_BLOCK == 0 and all(c % Q8_BLOCK == 0 for c, _ in value.terms)
+
+
+def _origin(code: Code, operand: Operand, ref: Ref, scope: Scope) -> str:
+    row = code.at(operand.base, code.mul(emit_index(code, ref.row, scope), operand.row_bytes))
+    return code.at(row, byte_offset(code, operand.dtype, emit_index(code, ref.col, scope)))
+
+
+def _row_origin(code: Code, operand: Operand, ref: Ref, scope: Scope) -> str:
+    row = code.at(operand.base, code.mul(emit_index(code, ref.row, scope), operand.row_bytes))
+    return f"ptr {row}, i64 {operand.row_bytes}, i64 {emit_index(code, ref.col, scope)}"
+
+
+def _widened(
+    code: Code, op: MatmulTiles, dtype: str, left: tuple[str, int], rows: str, k: str, scratch: str
+) -> tuple[str, int]:
+    """The rows of a as f32 in scratch, behind the place of b's rows."""
+    stride = -(-op.k.size // LANES) * LANES * 4
+    base = code.at(scratch, str(stride * COLUMNS))
+    kernel = widen_kernel(code.module, dtype)
+    with code.loop(rows) as r:
+        source, target = code.at(left[0], code.mul(r, left[1])), code.at(base, code.mul(r, stride))
+        code.line(f"call void @{kernel}(ptr {target}, ptr {source}, i64 {k})")
+    return base, stride

@@ -1,0 +1,192 @@
+"""An attention section: o[r, h, :] = softmax over the visible j of q[r, h] . K[j, h / group] * scale, times V.
+
+One head an item. The scores of a whole row stay on the chip: keys come in blocks along LV_KBLOCK, then the row's maximum, the
+weights and their sum, then values in blocks. Query row r is at position `first + r`; it sees j <= first + r (`causal`) and,
+with a window, only j > first + r - window. Refusals: `NoEngine` from the two products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pavane.ir.expr import Expr, Var, fn
+from pavane.ir.program import (
+    LV_KBLOCK,
+    Carry,
+    Init,
+    MatmulTiles,
+    Numerics,
+    Program,
+    Ref,
+    Span,
+    Spec,
+    Symbol,
+    Tensor,
+)
+from pavane.ir.quasi import Quasi, quasi, upper
+from pavane.passes.chain import ZERO, Link, Scope, generic, generic_scope, spec_scope
+from pavane.passes.matrix_mode import Ride, choose_mode, tree_of
+from pavane.passes.product import Grid, head_grid
+from pavane.passes.template import (
+    COMPUTE,
+    READER_B,
+    WRITER,
+    X,
+    Around,
+    On,
+    Operand,
+    Part,
+    compute,
+    extents,
+    front,
+    load,
+    over_items,
+    pop,
+    result,
+    symbols_domain,
+    template_program,
+    template_shape,
+    whole,
+    window,
+)
+from pavane.targets.descriptor import SpatialTarget
+
+MASKED = -3.0e38
+
+
+class AttentionOp(msgspec.Struct, frozen=True):
+    """q [rows, heads, width], keys and values [live, kv_heads, width] (prefixes of their tensors), o like q."""
+
+    name: str
+    section: str
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    o: Tensor
+    rows: Quasi
+    live: Quasi
+    heads: int
+    kv_heads: int
+    width: int
+    scale: float
+    first: Quasi
+    causal: bool = True
+    window: int = 0
+
+
+def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[Symbol]) -> Program:
+    """The TEMPLATE of one attention."""
+    grid = head_grid(op.rows, op.heads, op.width, target, symbols)
+    block = min(target.tile[1], upper(op.live, symbols_domain(symbols)))
+    operands = _operands(op, grid, block)
+    scores = choose_mode(target, op.q.dtype, op.k.dtype, op.q.fill, op.k.fill)
+    values = choose_mode(target, "f32", op.v.dtype, None, op.v.fill)
+    columns = -(-upper(op.live, symbols_domain(symbols)) // block) * block
+    carries = _carries(grid, columns, values)
+    parts = _choreography(op, grid, block, columns, operands, scores, values, target)
+    numerics = Numerics(
+        accumulator=scores.mode.accumulator,
+        operands=(("Q", scores.mode.a), ("K", scores.mode.b), ("V", values.mode.b)),
+    )
+    shape = template_shape(
+        op.name, operands, (_spec(op, operands),), grid.items, numerics, parts, carries, target, scores.engine.name
+    )
+    return template_program(op.section, shape, operands, symbols, target)
+
+
+def _operands(op: AttentionOp, grid: Grid, block: int) -> tuple[Operand, Operand, Operand, Operand]:
+    rows = window(grid.rows.dim, (X, 1), (0, op.width), row=0)
+    kv_head = X // (op.heads // op.kv_heads)
+    keys = window((block * quasi(LV_KBLOCK), block), (kv_head, 1), (0, op.width), row=0)
+    of_q, of_kv = extents(op.rows, op.heads, op.width), extents(op.live, op.kv_heads, op.width)
+    return (
+        Operand("Q", op.q, of_q, rows),
+        Operand("K", op.k, of_kv, keys, READER_B),
+        Operand("V", op.v, of_kv, keys, READER_B),
+        Operand("O", op.o, of_q, rows, WRITER),
+    )
+
+
+def _carries(grid: Grid, columns: int, values: Ride) -> tuple[Carry, ...]:
+    rows = grid.rows.size
+    return (
+        Carry("S", rows, columns, "f32"),
+        Carry("mx", rows, 1, "f32"),
+        Carry("P", rows, columns, values.mode.a),
+        Carry("l", rows, 1, "f32"),
+        Carry("acc", rows, grid.cols.size, values.mode.accumulator),
+    )
+
+
+def _links(op: AttentionOp) -> tuple[Link, Link, Link, Link]:
+    """Maximum, weights, their sum and the quotient."""
+
+    def masked(scope: Scope, r: Quasi, j: Quasi) -> Expr:
+        position = op.first + scope.first_row
+        score = fn("mul", scope.get("S", r, j), op.scale)
+        if op.causal and op.window:
+            score = fn("select", fn("lt", Var(position + r - op.window), Var(j)), score, MASKED)
+        return fn("select", fn("le", Var(j), Var(position + r)), score, MASKED) if op.causal else score
+
+    def weight(scope: Scope, r: Quasi, j: Quasi) -> Expr:
+        return fn("exp", fn("sub", masked(scope, r, j), scope.get("mx", r, ZERO)))
+
+    return (
+        Link("mx", lambda s, r, c: s.greatest(op.live, lambda j: masked(s, r, j)), per_row=True),
+        Link("P", weight),
+        Link("l", lambda s, r, c: s.total(op.live, lambda j: s.get("P", r, j)), per_row=True),
+        Link("O", lambda s, r, c: fn("div", s.get("acc", r, c), s.get("l", r, ZERO))),
+    )
+
+
+def _choreography(
+    op: AttentionOp,
+    grid: Grid,
+    block: int,
+    columns: int,
+    operands: tuple[Operand, ...],
+    scores: Ride,
+    values: Ride,
+    target: SpatialTarget,
+) -> tuple[Part, ...]:
+    q, k, v, o = operands
+    scope = generic_scope((q, k, v), grid.rows.start)
+    rows, real, block_start = grid.rows.span, grid.guard, block * quasi(LV_KBLOCK)
+    keys, live = Span(block_start, block, op.live), Span(quasi(0), columns, op.live)
+    guard = (*real, Span(X // (op.heads // op.kv_heads), 1, quasi(op.kv_heads)))
+    dot = MatmulTiles(
+        Ref("S", ZERO, block_start), Ref("fQ"), Ref("fK"), True, rows, keys, whole(op.width), tree_of(scores.mode, True), guard
+    )
+    sum_values = MatmulTiles(
+        Ref("acc"), Ref("P", ZERO, block_start), Ref("fV"), False, rows, whole(op.width), keys, tree_of(values.mode, False), guard
+    )
+    mx, p, total, out = _links(op)
+    weigh = tuple(generic(link, scope, link.name, rows, live, real) for link in (mx, p, total))
+    blocks = op.live.ceil(block)
+    item = (
+        load(q, target), front(q), On(COMPUTE, (Init("S"),)),
+        Around(LV_KBLOCK, blocks, (load(k, target), front(k), compute(dot), pop(k))),
+        pop(q), compute(*weigh), On(COMPUTE, (Init("acc"),)),
+        Around(LV_KBLOCK, blocks, (load(v, target), front(v), compute(sum_values), pop(v))),
+        *result(o, generic(out, scope, o.fifo, rows, whole(op.width), real)),
+    )  # fmt: skip
+    return over_items(grid.items, (), item)
+
+
+def _spec(op: AttentionOp, operands: tuple[Operand, ...]) -> Spec:
+    q, k, v, _ = operands
+    head, row, column = quasi("i1"), quasi("i0"), quasi("i2")
+    kv_head = head // (op.heads // op.kv_heads)
+
+    def score(scope: Scope, r: Quasi, j: Quasi) -> Expr:
+        return scope.total(op.width, lambda d: fn("mul", scope.get("Q", r, d), scope.get("K", j, d)))
+
+    def total(scope: Scope, r: Quasi, c: Quasi) -> Expr:
+        return scope.total(op.live, lambda j: fn("mul", scope.get("P", r, j), scope.get("V", j, c)))
+
+    links = (*_links(op), Link("S", score), Link("acc", total))
+    scope = spec_scope((q, k, v), links, head, {"K": kv_head, "V": kv_head})
+    return Spec("O", extents(0, 0, 0), extents(op.rows, op.heads, op.width), links[3].build(scope, row, column))
+

@@ -1,0 +1,41 @@
+"""The section a pass works on: the one shape of a program before `compose`, taken out and put back."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pavane.ir.program import Group, Phase, Program, Rect, Shape
+from pavane.reject import ProgramReject
+
+
+def section_of(program: Program, *phases: Phase) -> Shape:
+    """The program's shape. ProgramReject when the program is at another phase, or is not one section."""
+    if program.phase not in phases:
+        raise ProgramReject(
+            f"this pass takes a program at {' or '.join(phases)}",
+            where=program.name,
+            needed=" or ".join(phases),
+            available=program.phase,
+            remedy="run the passes in the order of PASS_ORDER",
+        )
+    if len(program.shapes) != 1 or len(program.instances) != 1:
+        raise ProgramReject(
+            "the passes before `compose` take one section at a time",
+            where=program.name,
+            needed="1 shape and 1 instance",
+            available=f"{len(program.shapes)} shapes and {len(program.instances)} instances",
+            remedy="compile each section by itself and compose the verified sections",
+        )
+    return program.shapes[0]
+
+
+def rect_of(group: Group) -> Rect:
+    """The rectangle that `place` gave a group."""
+    if group.rect is None:
+        raise ProgramReject(f"group {group.name} has no rectangle", remedy="run `place` first")
+    return group.rect
+
+
+def with_section(program: Program, shape: Shape, phase: Phase) -> Program:
+    """The program with its section replaced, at a new phase."""
+    return replace(program, shapes=(shape,), phase=phase)

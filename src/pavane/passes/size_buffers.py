@@ -1,0 +1,153 @@
+"""size_buffers: PLACED -> SIZED. Depths of FIFOs and the layout of a site's local memory.
+
+Depths: 2 where one engine fills while another drains turn after turn, else 1 (`buffers.least_depths`); more where the
+rate model says and memory allows. Rate model: a reader that is slower than its consumer gains from running ahead
+while the consumer does something else (its epilogue), as many slots as it fills in that time. Layout: FIFO slots,
+then carries, in declared order, each at the next aligned address; the same on every site. ALIAS FIFOs take no memory.
+
+Refuses: MemoryExceeded with every buffer's bytes; TooManyFifos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from pavane.cost.model import event_cycles
+from pavane.cost.spread import Spread
+from pavane.cost.traffic import body_events, expected_values
+from pavane.ir.program import Loop, Node, Pop, Program, Push, Shape, Step
+from pavane.ir.walk import symbol_domain
+from pavane.passes.buffers import DOUBLE, aligned, buffer_bytes, least_depths, usable_bytes
+from pavane.passes.predicting import section_spread
+from pavane.passes.section import section_of, with_section
+from pavane.reject import MemoryExceeded, TooManyFifos
+from pavane.targets.descriptor import SpatialTarget
+
+_MOST_DEPTH = 4
+
+
+def size_buffers(program: Program, target: SpatialTarget) -> Program:
+    """The section with depths and addresses."""
+    shape = section_of(program, "PLACED")
+    _require_fifos(shape, target)
+    least = least_depths(shape)
+    _require_memory(shape, least, target)
+    spread = section_spread(shape, symbol_domain(program), target)
+    wanted = _wanted_depths(shape, least, target, expected_values(program), spread)
+    return with_section(program, _laid_out(shape, _affordable(shape, least, wanted, target), target), "SIZED")
+
+
+def _require_fifos(shape: Shape, target: SpatialTarget) -> None:
+    if len(shape.fifos) > target.fifos.per_site:
+        raise TooManyFifos(
+            "the section needs more FIFOs than a site has",
+            where=f"section {shape.name}",
+            needed=f"{len(shape.fifos)} FIFOs",
+            available=f"{target.fifos.per_site} on a site of {target.name}",
+            terms=[f"{f.name} ({f.kind}, {f.rows} x {f.cols} {f.dtype})" for f in shape.fifos],
+            remedy="split the op into sections with fewer operands",
+        )
+
+
+def _require_memory(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> None:
+    terms = _terms(shape, depths, target)
+    if sum(size for _, size in terms) > usable_bytes(target):
+        raise MemoryExceeded(
+            "the section's buffers do not fit a site's local memory",
+            where=f"section {shape.name}",
+            needed=f"{sum(size for _, size in terms)} bytes",
+            available=f"{usable_bytes(target)} bytes on a site of {target.name}",
+            terms=[f"{name} {size} bytes" for name, size in terms if size],
+            remedy=f"smaller blocks, or a target with more local memory; {max(terms, key=lambda t: t[1])[0]} takes most",
+        )
+
+
+def _terms(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> list[tuple[str, int]]:
+    """Every buffer with its bytes, rounded up to the alignment of the next."""
+    slots = [(fifo, depths[fifo.name]) for fifo in shape.fifos]
+    fifos = [(f"{f.name} ({n} slots)", aligned(n * buffer_bytes(f), target)) for f, n in slots]
+    return fifos + [(c.name, aligned(buffer_bytes(c), target)) for c in shape.carries]
+
+
+def _affordable(
+    shape: Shape, least: Mapping[str, int], wanted: Mapping[str, int], target: SpatialTarget
+) -> dict[str, int]:
+    """One slot more at a time, in declared order, while it fits."""
+    depths = dict(least)
+    grown = True
+    while grown:
+        grown = False
+        for fifo in shape.fifos:
+            more = {**depths, fifo.name: depths[fifo.name] + 1}
+            if more[fifo.name] <= wanted[fifo.name] and sum(
+                size for _, size in _terms(shape, more, target)
+            ) <= usable_bytes(target):
+                depths, grown = more, True
+    return depths
+
+
+def _laid_out(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> Shape:
+    free = aligned(target.memory.reserved_bytes, target)
+    fifos, carries = [], []
+    for fifo in shape.fifos:
+        slots = depths[fifo.name]
+        fifos.append(replace(fifo, depth=max(1, slots), address=free if slots else -1))
+        free += aligned(slots * buffer_bytes(fifo), target)
+    for carry in shape.carries:
+        carries.append(replace(carry, address=free))
+        free += aligned(buffer_bytes(carry), target)
+    return replace(shape, fifos=tuple(fifos), carries=tuple(carries))
+
+
+# --- the rate model ---------------------------------------------------------------------------------------------------
+
+
+def _wanted_depths(
+    shape: Shape, least: Mapping[str, int], target: SpatialTarget, expected: Mapping[str, int], spread: Spread
+) -> dict[str, int]:
+    """Slots with which a slow reader uses its consumer's pauses."""
+    wanted = dict(least)
+    for fifo in shape.fifos:
+        if least[fifo.name] >= DOUBLE:
+            pushes, pops = (_turns_with(shape, step) for step in (Push(fifo.name), Pop(fifo.name)))
+            fill = _cycles(shape, pushes[-1], target, expected, spread)
+            drain = _cycles(shape, pops[-1], target, expected, spread)
+            pause = _cycles(shape, pops[-2], target, expected, spread) if len(pops) > 1 else 0
+            if fill > drain:
+                wanted[fifo.name] = min(_MOST_DEPTH, least[fifo.name] + -(-pause // fill))
+    return wanted
+
+
+_Turn = tuple[str, tuple[Node, ...]]  # an engine and the steps that it does itself in one turn of a loop
+
+
+def _turns_with(shape: Shape, wanted: Step) -> list[_Turn]:
+    """The turns, outermost first, down to the one that does a step."""
+    for group in shape.groups:
+        for stage in group.stages:
+            found = _path(stage.body, wanted)
+            if found:
+                return [(stage.engine, steps) for steps in found]
+    return []
+
+
+def _path(body: tuple[Node, ...], wanted: Step) -> list[tuple[Node, ...]]:
+    own = tuple(node for node in body if not isinstance(node, Loop))
+    if wanted in own:
+        return [own]
+    for node in body:
+        if isinstance(node, Loop):
+            found = _path(node.body, wanted)
+            if found:
+                return [own, *found]
+    return []
+
+
+def _cycles(shape: Shape, turn: _Turn, target: SpatialTarget, expected: Mapping[str, int], spread: Spread) -> int:
+    engine, steps = turn
+    work = body_events(shape, steps, next(e for e in target.engines if e.name == engine), expected)
+    return sum(
+        event_cycles(event, tuple(dim.size for dim in event.dims), target=target, spread=spread) for event in work
+    )

@@ -1,0 +1,108 @@
+"""What is checked before anything moves: the program is for this target, the symbols are in range, the arrays are what they must be.
+
+Everything here refuses with `LaunchReject` (a program that cannot be simulated at all: `ArgumentReject`), naming the tensor or symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from pavane.ir.expr import Indirect
+from pavane.ir.program import Load, Program, Store, Tensor
+from pavane.ir.quasi import upper
+from pavane.ir.types import Ints, block_elements
+from pavane.ir.walk import leaves, named, symbol_domain
+from pavane.reject import ArgumentReject, LaunchReject
+from pavane.sim.numbers import NUMPY, Q8
+from pavane.targets.descriptor import SpatialTarget, target_digest
+
+
+def check_program(program: Program, target: SpatialTarget) -> None:
+    if program.phase not in ("PERSISTENT", "VERIFIED"):
+        raise ArgumentReject(f"only a PERSISTENT or VERIFIED program can be simulated, this one is {program.phase}")
+    if program.target_digest != target_digest(target):
+        raise ArgumentReject(f"the program is for {program.target}, not for this {target.name}", remedy="compile it for this target")
+    for shape in program.shapes:
+        for fifo in shape.fifos:
+            if fifo.kind == "FORWARDED":
+                raise ArgumentReject("forwarded FIFOs are not simulated yet", where=f"{shape.name}.{fifo.name}")
+
+
+def check_symbols(program: Program, symbols: Mapping[str, int]) -> None:
+    unknown = sorted(set(symbols) - {s.name for s in program.symbols})
+    if unknown:
+        raise LaunchReject(f"the program has no symbol {unknown[0]!r}", available=", ".join(s.name for s in program.symbols))
+    for symbol in program.symbols:
+        value = symbols.get(symbol.name)
+        if not isinstance(value, int) or not symbol.lo <= value <= symbol.hi:
+            raise LaunchReject(
+                f"symbol {symbol.name!r} is {value!r}", needed=f"an integer from {symbol.lo} to {symbol.hi}"
+            )
+
+
+def check_transitions(program: Program, symbols: Mapping[str, int], frontiers: Mapping[str, int]) -> None:
+    """An epoch starts at or below the row up to which its STATE was written."""
+    for tensor in program.tensors:
+        if tensor.transition is not None:
+            row = tensor.transition.row.evaluate(symbols)
+            if not 0 <= row <= frontiers[tensor.name]:
+                raise LaunchReject(
+                    f"the launch writes {tensor.name!r} from row {row}",
+                    needed=f"a first row from 0 to {frontiers[tensor.name]}",
+                    remedy="launch positions without a gap",
+                )
+
+
+def as_stored(tensor: Tensor, array: np.ndarray, extents: tuple[int, ...]) -> np.ndarray:
+    """The array in the tensor's own type and shape; q8_0 may come as its bytes (uint8)."""
+    block = block_elements(tensor.dtype)
+    shape = (*extents[:-1], extents[-1] // block)
+    if tensor.dtype == "q8_0" and array.dtype == np.uint8 and array.shape == (*shape[:-1], shape[-1] * Q8.itemsize):
+        return np.ascontiguousarray(array).view(Q8)
+    if array.dtype != NUMPY[tensor.dtype] or array.shape != shape:
+        raise LaunchReject(
+            f"tensor {tensor.name!r} was given {array.dtype} {list(array.shape)}",
+            needed=f"{NUMPY[tensor.dtype]} {list(shape)}" + (" (or its bytes)" if block > 1 else ""),
+        )
+    return array
+
+
+def check_fill(tensor: Tensor, array: np.ndarray) -> None:
+    """Integers that the proof of exactness relies on."""
+    if isinstance(tensor.fill, Ints) and tensor.dtype != "q8_0" and array.size:
+        numbers = array.astype(np.float64)
+        low, high = numbers.min(), numbers.max()
+        if low < tensor.fill.lo or high > tensor.fill.hi or (numbers != np.trunc(numbers)).any():
+            raise LaunchReject(
+                f"tensor {tensor.name!r} holds values from {low:g} to {high:g}",
+                needed=f"integers from {tensor.fill.lo} to {tensor.fill.hi}",
+            )
+
+
+def check_indices(program: Program, name: str, array: np.ndarray) -> None:
+    """Every index that a section reads out of an INPUT is in the range that the proofs assume."""
+    for formal, index in index_uses(program):
+        if formal == name and array.size and not (index.lo <= array.min() and array.max() < index.hi):
+            raise LaunchReject(
+                f"tensor {name!r} holds indices from {array.min()} to {array.max()}", needed=f"{index.lo} to {index.hi - 1}"
+            )
+
+
+def index_uses(program: Program) -> Iterator[tuple[str, Indirect]]:
+    """(tensor, index) of every Indirect of every instance."""
+    for instance in program.instances:
+        tensors = {b.formal: b.tensor for b in instance.bindings}
+        for process in named(program.shapes, instance.shape).processes:
+            for _, step in leaves(process.body):
+                if isinstance(step, Load | Store):
+                    yield from ((tensors[s.tensor], s) for s in step.window.start if isinstance(s, Indirect))
+
+
+def present_extents(tensor: Tensor, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(extent.evaluate(symbols) for extent in tensor.shape)
+
+
+def greatest_extents(program: Program, tensor: Tensor) -> tuple[int, ...]:
+    return tuple(upper(extent, symbol_domain(program)) for extent in tensor.shape)

@@ -1,0 +1,103 @@
+"""One instance of a section during one launch, and what the handlers of its steps need to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pavane.ir.program import Carry, Fifo, Load, MatmulTiles, Shape, Window
+from pavane.ir.types import block_elements, row_bytes
+from pavane.ir.walk import leaves, named
+from pavane.sim.engine import Agent, Place, Site
+from pavane.sim.memory import Buffer, Region
+from pavane.sim.state import FifoState, Machine
+
+
+@dataclass(frozen=True)
+class FormalState:
+    """A formal's bytes: where they start for the channels, its pitches, and (functional) the typed view.
+
+    `writable`: the byte range that this epoch may write of a STATE tensor; None where all may be written.
+    """
+
+    name: str
+    dtype: str
+    base: int
+    pitches: tuple[int, ...]
+    region: Region | None
+    writable: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Section:
+    """An instance: its shape, formals, and the site that its coordinates are counted from."""
+
+    machine: Machine
+    shape: Shape
+    name: str
+    home: Site
+    formals: dict[str, FormalState]
+    operand_types: dict[str, str]  # of FIFOs and carries: the type in which a matrix engine takes them
+
+
+@dataclass(frozen=True)
+class Context:
+    """A step about to be bound: in which section, for which agent."""
+
+    section: Section
+    agent: Agent
+    place: Place
+
+    @property
+    def machine(self) -> Machine:
+        return self.section.machine
+
+    def fifo(self, name: str) -> FifoState:
+        return self.fifo_at(self.agent.site, name)
+
+    def fifo_at(self, site: Site, name: str) -> FifoState:
+        return self.machine.fifo(site, self.section.shape, named(self.section.shape.fifos, name))
+
+    def carry(self, name: str) -> Buffer:
+        return self.machine.carry(self.agent.site, self.section.shape, named(self.section.shape.carries, name))
+
+    def label(self, what: str, name: str) -> str:
+        return f"{what} {self.section.shape.name}.{name}"
+
+
+def buffer_of(shape: Shape, name: str) -> Fifo | Carry:
+    """The declaration of a FIFO or carry."""
+    return next(b for b in (*shape.fifos, *shape.carries) if b.name == name)
+
+
+def operand_types(shape: Shape) -> dict[str, str]:
+    """In which type a matrix engine takes each buffer: its own, or what the numerics say of the formal that fills it."""
+    types: dict[str, str] = {b.name: b.dtype for b in (*shape.fifos, *shape.carries)}
+    overrides = dict(shape.numerics.operands)
+    for process in shape.processes:
+        for _, step in leaves(process.body):
+            if isinstance(step, Load) and step.tensor in overrides:
+                types[step.fifo] = overrides[step.tensor]
+    return types
+
+
+def product_types(section: Section, op: MatmulTiles) -> tuple[str, str]:
+    return section.operand_types[op.a.name], section.operand_types[op.b.name]
+
+
+def window_pitch(formal: FormalState, window: Window) -> int:
+    """Bytes from one row of a window to the next."""
+    return formal.pitches[window.row] if window.row >= 0 else 0
+
+
+def pitches(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
+    """Bytes between neighbours in each dimension; the last one's is a block's."""
+    found = [row_bytes(dtype, 1), row_bytes(dtype, shape[-1])]
+    for extent in reversed(shape[1:-1]):
+        found.append(found[-1] * extent)
+    return tuple(reversed(found[: len(shape)]))
+
+
+def units(elements: int, dtype: str) -> int:
+    """Stored units (blocks for q8_0) of so many elements."""
+    return -(-elements // block_elements(dtype))
+

@@ -1,0 +1,260 @@
+"""Simulate a PERSISTENT or VERIFIED program on its target: numbers, time, or both.
+
+`functional` moves real numbers in the program's numerics; `timing` counts cycles from the descriptor. With both, every transfer and op happens at its
+cycle; functional alone lets a transfer complete at its fence, as late as is allowed; timing alone moves no data, gives
+the same cycles (time never depends on a value) and is fast. `trace` keeps every engine's events (trace.py writes them).
+
+Refuses with LaunchReject what a launch must not start with. A program that no checker would accept ends in a SimulationFault (faults.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from functools import partial
+
+import numpy as np
+
+from pavane.ir.program import Carry, Instance, Post, Process, Program, Rect, Run, Shape, Tensor, Turn, Wait, Worker
+from pavane.ir.walk import leaves, named, operands, symbol_domain
+from pavane.reject import ArgumentReject, LaunchReject
+from pavane.sim.engine import Agent, Place, Site, run_to_end
+from pavane.sim.faults import ProtocolFault
+from pavane.sim.launch import (
+    as_stored,
+    check_fill,
+    check_indices,
+    check_program,
+    check_symbols,
+    check_transitions,
+    greatest_extents,
+    present_extents,
+)
+from pavane.sim.process import Compiled, compile_process, compile_turn
+from pavane.sim.result import SimResult, channel_traffic, engine_times, summed, wait_table
+from pavane.sim.section import FormalState, Section, operand_types, pitches
+from pavane.sim.state import Machine, home_of
+from pavane.sim.steps import bind, post_handler, wait_handler
+from pavane.sim.tensors import TensorStore
+from pavane.targets.descriptor import SpatialTarget
+
+Arrays = Mapping[str, np.ndarray]
+Steps = Generator[int, None, None]
+
+
+def simulate(
+    program: Program,
+    target: SpatialTarget,
+    *,
+    tensors: Arrays | None = None,
+    symbols: Mapping[str, int] | None = None,
+    epochs: int = 1,
+    functional: bool = True,
+    timing: bool = True,
+    trace: bool = False,
+) -> SimResult:
+    """Launch a program `epochs` times with the same symbols and inputs. `tensors`: WEIGHTs, INPUTs, and STATE to begin with."""
+    if epochs < 1:
+        raise ArgumentReject("a simulation has at least one epoch", needed=str(epochs))
+    given = dict(tensors or {})
+    inputs = {t.name: given.pop(t.name) for t in program.tensors if t.role == "INPUT" and t.name in given}
+    simulator = Simulator(program, target, given, functional=functional, timing=timing, trace=trace)
+    return summed([simulator.launch(symbols or {}, inputs) for _ in range(epochs)])
+
+
+class Simulator:
+    """A program resident on its chip: STATE, counters and weights live from launch to launch."""
+
+    def __init__(
+        self,
+        program: Program,
+        target: SpatialTarget,
+        tensors: Arrays | None = None,
+        *,
+        functional: bool = True,
+        timing: bool = True,
+        trace: bool = False,
+    ) -> None:
+        check_program(program, target)
+        if trace and not timing:
+            raise ArgumentReject("a trace needs timing")
+        self.program = program
+        self._machine = Machine(program, target, functional, timing, trace)
+        self._engines = {engine.name: engine for engine in target.engines}
+        self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._turns = {kind: compile_turn(blocking=kind is Wait) for kind in (Wait, Post)}
+        self._operand_types = {shape.name: operand_types(shape) for shape in program.shapes}
+        self._frontiers = {t.name: 0 for t in program.tensors if t.transition is not None}
+        self._tensors = TensorStore(program) if functional else None
+        if functional:
+            self._fill_resident(tensors or {})
+
+    def _fill_resident(self, tensors: Arrays) -> None:
+        for tensor in self.program.tensors:
+            if tensor.role == "WEIGHT" and tensor.name not in tensors:
+                raise LaunchReject(f"weight {tensor.name!r} was not given")
+        for name, array in tensors.items():
+            tensor = self._known(name, ("WEIGHT", "STATE"))
+            self._fill(tensor, array, greatest_extents(self.program, tensor))
+            if name in self._frontiers:
+                self._frontiers[name] = array.shape[0]
+
+    def _known(self, name: str, roles: tuple[str, ...]) -> Tensor:
+        for tensor in self.program.tensors:
+            if tensor.name == name and tensor.role in roles:
+                return tensor
+        raise LaunchReject(f"the program has no tensor {name!r} of role {' or '.join(roles)}")
+
+    def _fill(self, tensor: Tensor, array: np.ndarray, extents: tuple[int, ...]) -> None:
+        whole = as_stored(tensor, array, extents)
+        check_fill(tensor, whole)
+        check_indices(self.program, tensor.name, whole)
+        self._tensors.fill(tensor.name, whole)  # type: ignore[union-attr]
+
+    # --- a launch ---------------------------------------------------------------------------------------------------
+
+    def launch(self, symbols: Mapping[str, int], inputs: Arrays | None = None) -> SimResult:
+        """One epoch: every worker's body once."""
+        check_symbols(self.program, symbols)
+        check_transitions(self.program, symbols, self._frontiers)
+        self._take_inputs(symbols, inputs or {})
+        agents = self._start(symbols)
+        machine = self._machine
+        run_to_end(machine.clock, agents)
+        self._check_end(agents)
+        self._advance(symbols)
+        cycles = max((a.ended_at or 0 for a in agents), default=0)
+        return SimResult(
+            outputs=self._read("OUTPUT", symbols),
+            state=self._read("STATE", symbols),
+            cycles=cycles,
+            epoch_cycles=(cycles,),
+            engines=engine_times(agents),
+            channels=channel_traffic(machine),
+            sent_bytes=machine.links.sent_bytes,
+            waits=wait_table(agents),
+            events=tuple(sorted(machine.events, key=lambda e: (e.start, e.site, e.engine))) if machine.events else (),
+        )
+
+    def _take_inputs(self, symbols: Mapping[str, int], inputs: Arrays) -> None:
+        if self._tensors is None:
+            return
+        self._tensors.forget(("SCRATCH", "OUTPUT"))
+        for tensor in self.program.tensors:
+            if tensor.role == "INPUT" and tensor.name not in inputs:
+                raise LaunchReject(f"input {tensor.name!r} was not given")
+        for name, array in inputs.items():
+            tensor = self._known(name, ("INPUT",))
+            self._fill(tensor, array, present_extents(tensor, symbols))
+
+    def _start(self, symbols: Mapping[str, int]) -> list[Agent]:
+        machine = self._machine
+        machine.restart()
+        sections = [self._section(instance, symbols) for instance in self.program.instances]
+        begin = machine.target.launch.cycles if machine.timed else 0
+        agents = []
+        for index, worker in enumerate(self.program.workers):
+            for site in _sites(worker.rect):
+                agent = Agent(machine.clock, worker.name, index, site, self._engines[worker.engine], machine.events)
+                agent.begin(self._body(worker, agent, sections, symbols), begin)
+                agents.append(agent)
+        return agents
+
+    def _section(self, instance: Instance, symbols: Mapping[str, int]) -> Section:
+        shape = named(self.program.shapes, instance.shape)
+        tensors = {b.formal: named(self.program.tensors, b.tensor) for b in instance.bindings}
+        formals = {}
+        for formal in shape.formals:
+            tensor = tensors[formal.name]
+            formals[formal.name] = FormalState(
+                name=formal.name,
+                dtype=formal.dtype,
+                base=max(0, tensor.offset),
+                pitches=pitches(tuple(extent.evaluate(symbols) for extent in formal.shape), formal.dtype),
+                region=self._tensors.view(tensor.name, formal, symbols) if self._tensors is not None else None,
+                writable=_writable_bytes(tensor, symbols),
+            )
+        name = instance.name or instance.shape
+        return Section(self._machine, shape, name, home_of(instance), formals, self._operand_types[shape.name])
+
+    def _body(self, worker: Worker, agent: Agent, sections: list[Section], symbols: Mapping[str, int]) -> Steps:
+        """The generator of a worker on a site: its turns, one after the other."""
+        values = {**symbols, "SITE_X": agent.site[0] - worker.rect.x0.const, "SITE_Y": agent.site[1] - worker.rect.y0.const}
+        for number, turn in enumerate(worker.body):
+            if isinstance(turn, Run):
+                yield from self._run(sections[turn.instance], turn.process, agent, values)
+            else:
+                place = Place(agent, "", worker.name, number, turn)
+                yield from self._turns[type(turn)]([self._turn_handler(turn, agent, place, values)])
+
+    def _run(self, section: Section, name: str, agent: Agent, values: Mapping[str, int]) -> Steps:
+        process = named(section.shape.processes, name)
+        compiled = self._compile(section.shape, process)
+        if self._machine.functional:
+            for carry in _carries(section.shape, process):
+                self._machine.carry(agent.site, section.shape, carry).fresh = True
+        yield from compiled.start(bind(section, agent, name, compiled.steps), *(values[v] for v in compiled.variables))
+        if agent.unfenced:
+            raise ProtocolFault(f"process {name} ended with {agent.unfenced} transfers that no fence has awaited", where=section.name)
+
+    def _compile(self, shape: Shape, process: Process) -> Compiled:
+        key = (shape.name, process.name)
+        if key not in self._compiled:
+            domain = symbol_domain(self.program)
+            self._compiled[key] = compile_process(shape, process, domain, self._machine.functional)
+        return self._compiled[key]
+
+    def _turn_handler(self, turn: Turn, agent: Agent, place: Place, values: Mapping[str, int]) -> partial | object:
+        counter = named(self.program.counters, turn.counter)  # type: ignore[union-attr]
+        if isinstance(turn, Wait):
+            state = self._machine.counter(agent.site, "program", counter)
+            return wait_handler(place, counter, state, turn.n, f"counter {counter.name}")
+        rect = tuple(q.evaluate(values) for q in (turn.to.x0, turn.to.x1, turn.to.y0, turn.to.y1))  # type: ignore[union-attr]
+        sinks = [
+            ((x, y), self._machine.counter((x, y), "program", counter))
+            for y in range(rect[2], rect[3])
+            for x in range(rect[0], rect[1])
+        ]
+        return post_handler(agent, self._machine, turn.n, counter.name, lambda _: sinks)  # type: ignore[union-attr]
+
+    # --- its end ----------------------------------------------------------------------------------------------------
+
+    def _check_end(self, agents: list[Agent]) -> None:
+        left = self._machine.busy_fifos()
+        if left:
+            raise ProtocolFault("a launch ended with slots that nobody took", terms=left)
+
+    def _advance(self, symbols: Mapping[str, int]) -> None:
+        for tensor in self.program.tensors:
+            if tensor.transition is not None:
+                transition = tensor.transition
+                self._frontiers[tensor.name] = transition.row.evaluate(symbols) + transition.rows.evaluate(symbols)
+
+    def _read(self, role: str, symbols: Mapping[str, int]) -> dict[str, np.ndarray]:
+        if self._tensors is None:
+            return {}
+        names = [t.name for t in self.program.tensors if t.role == role]
+        return {name: self._tensors.read(name, symbols, whole=role == "OUTPUT") for name in names}
+
+
+def _sites(rect: Rect) -> list[Site]:
+    return [(x, y) for y in range(rect.y0.const, rect.y1.const) for x in range(rect.x0.const, rect.x1.const)]
+
+
+def _carries(shape: Shape, process: Process) -> list[Carry]:
+    """The carries that a process touches."""
+    touched: dict[str, None] = {}
+    for _, step in leaves(process.body):
+        if hasattr(step, "carry"):
+            touched[step.carry] = None
+        if hasattr(step, "op"):
+            touched.update(dict.fromkeys((step.op.dst.name, *operands(step.op))))
+    return [c for c in shape.carries if c.name in touched]
+
+
+def _writable_bytes(tensor: Tensor, symbols: Mapping[str, int]) -> tuple[int, int] | None:
+    if tensor.transition is None:
+        return None
+    shape = tuple(extent.evaluate(symbols) for extent in tensor.shape)
+    pitch = pitches(shape, tensor.dtype)[0]
+    first = tensor.transition.row.evaluate(symbols)
+    return first * pitch, (first + tensor.transition.rows.evaluate(symbols)) * pitch

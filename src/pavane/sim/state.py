@@ -1,0 +1,156 @@
+"""What the processes share: FIFOs and counters of each site, site memories, carries, channels and links.
+
+A FIFO, a carry and (with an id of its own) a counter belong to a site and to the shape, not to an instance: two instances of one shape use the
+same slots and the same counter, as they would on the chip. Counters keep their values from launch to launch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pavane.ir.program import Carry, Counter, Fifo, Instance, Program, Shape
+from pavane.reject import MemoryExceeded
+from pavane.sim.engine import Agent, Clock, Event, Site
+from pavane.sim.faults import ProtocolFault
+from pavane.sim.memory import Buffer, Memory, alias_buffer, local_buffer, slot_bytes
+from pavane.sim.timing import Channels, Links, Split
+from pavane.targets.descriptor import SpatialTarget
+
+
+class FifoState:
+    """Slots go round: `tail` is the next to reserve, `head` the next to hold. `ready` holds the time at which each pushed slot is there."""
+
+    __slots__ = (
+        "depth", "fifo", "free", "front_waiter", "head", "held_by", "ready", "reserve_waiter", "reserved_by", "slots", "tail",
+        "unpaid",
+    )  # fmt: skip
+
+    def __init__(self, fifo: Fifo, slots: list[Buffer]) -> None:
+        self.fifo = fifo
+        self.depth = self.free = max(1, fifo.depth)
+        self.ready: deque[int] = deque()
+        self.head = self.tail = 0
+        self.reserved_by: Agent | None = None
+        self.held_by: Agent | None = None
+        self.front_waiter: Agent | None = None
+        self.reserve_waiter: Agent | None = None
+        self.slots = slots
+        self.unpaid: list[list[Split]] = [[] for _ in range(self.depth)]  # alias windows that no op has read yet
+
+    @property
+    def idle(self) -> bool:
+        return self.free == self.depth and self.held_by is None and self.reserved_by is None
+
+
+class CounterState:
+    """A counter of one site. `registers`: per waiting worker, what it has consumed, modulo the counter's range."""
+
+    __slots__ = ("ahead", "bits", "credit", "registers", "value", "waiter")
+
+    def __init__(self, counter: Counter) -> None:
+        self.bits = counter.bits
+        self.ahead = counter.ahead
+        self.credit = counter.kind == "CREDIT"
+        self.value = counter.ahead if self.credit else 0
+        self.registers: dict[int, int] = {}
+        self.waiter: Agent | None = None
+
+    def add(self, n: int, time: int) -> None:
+        self.value += n
+        if self.credit and self.value >> self.bits:
+            raise ProtocolFault(f"a counter of {self.bits} bits holds {self.value} credits")
+        self.value &= (1 << self.bits) - 1
+        if self.waiter is not None:
+            waiter, self.waiter = self.waiter, None
+            waiter.wake(time)
+
+    def consume(self, worker: int, n: int) -> bool:
+        """Take n posts if they have come: the distance to the register, modulo the range, is below half of it."""
+        if self.credit:
+            if self.value < n:
+                return False
+            self.value -= n
+            return True
+        mask = (1 << self.bits) - 1
+        wanted = (self.registers.get(worker, -self.ahead) + n) & mask
+        if (self.value - wanted) & mask >= 1 << (self.bits - 1):
+            return False
+        self.registers[worker] = wanted
+        return True
+
+
+class Machine:
+    """The chip's state between and during launches."""
+
+    def __init__(self, program: Program, target: SpatialTarget, functional: bool, timed: bool, trace: bool) -> None:
+        self.program = program
+        self.target = target
+        self.functional = functional
+        self.timed = timed
+        self.clock = Clock()
+        self.channels = Channels(target)
+        self.links = Links(target)
+        self.events: list[Event] | None = [] if trace else None
+        self._memories: dict[Site, Memory] = {}
+        self._fifos: dict[tuple[Site, str, str], FifoState] = {}
+        self._carries: dict[tuple[Site, str, str], Buffer] = {}
+        self._counters: dict[tuple[Site, str, str | int], CounterState] = {}
+
+    def restart(self) -> None:
+        """A launch: time, channels, links and their counts begin again; counters, FIFOs and memories stay."""
+        self.clock.now = 0
+        self.channels = Channels(self.target)
+        self.links = Links(self.target)
+        if self.events is not None:
+            self.events.clear()
+
+    def fifo(self, site: Site, shape: Shape, fifo: Fifo) -> FifoState:
+        key = (site, shape.name, fifo.name)
+        state = self._fifos.get(key)
+        if state is None:
+            state = self._fifos[key] = FifoState(fifo, self._slots(site, fifo) if self.functional else [])
+        return state
+
+    def _slots(self, site: Site, fifo: Fifo) -> list[Buffer]:
+        if fifo.kind == "ALIAS":
+            return [alias_buffer(fifo.dtype) for _ in range(max(1, fifo.depth))]
+        size = slot_bytes(fifo.rows, fifo.cols, fifo.dtype)
+        return [self._local(site, fifo, fifo.address + i * size) for i in range(fifo.depth)]
+
+    def carry(self, site: Site, shape: Shape, carry: Carry) -> Buffer:
+        key = (site, shape.name, carry.name)
+        if key not in self._carries:
+            self._carries[key] = self._local(site, carry, carry.address)
+        return self._carries[key]
+
+    def _local(self, site: Site, part: Fifo | Carry, address: int) -> Buffer:
+        end = address + slot_bytes(part.rows, part.cols, part.dtype)
+        if address < 0 or end > self.target.memory.bytes:
+            raise MemoryExceeded(
+                f"the buffer {part.name!r} is not inside its site's memory",
+                where=f"site {site}",
+                needed=f"bytes {address} to {end}",
+                available=f"0 to {self.target.memory.bytes}",
+                remedy="size_buffers gives every buffer its address",
+            )
+        if site not in self._memories:
+            self._memories[site] = Memory(self.target.memory.bytes)
+        return local_buffer(self._memories[site], address, part.rows, part.cols, part.dtype)
+
+    def counter(self, site: Site, scope: str, counter: Counter) -> CounterState:
+        key = (site, "", counter.id) if counter.id >= 0 else (site, scope, counter.name)
+        state = self._counters.get(key)
+        if state is None:
+            state = self._counters[key] = CounterState(counter)
+        if (state.bits, state.ahead, state.credit) != (counter.bits, counter.ahead, counter.kind == "CREDIT"):
+            raise ProtocolFault(f"counter {counter.name!r} shares id {counter.id} with one of other bits, kind or start")
+        return state
+
+    def busy_fifos(self) -> list[str]:
+        """FIFOs that are not as they were before the launch."""
+        return [f"{shape}.{name} of site {site}" for (site, shape, name), f in self._fifos.items() if not f.idle]
+
+
+def home_of(instance: Instance) -> Site:
+    """Where an instance's sites are counted from."""
+    return (instance.home.x0.const, instance.home.y0.const) if instance.home is not None else (0, 0)

@@ -1,0 +1,139 @@
+"""Cycles, from the descriptor's figures only: engines, DRAM channels, network links.
+
+    product      ceil(rows / m) * ceil(cols / n) * ceil(k / kk) steps of the engine's mode for the operands' types, `cycles` each
+    Generic      operators per element (exp and its like count `function_cycles`; a copy counts 1) at generic_elements_per_cycle
+    load         the engine is busy request_cycles; then each channel streams its bytes in order of arrival; then latency_cycles
+    store        the same; without the latency where the target is `alias` (an engine's own write needs no answer)
+    alias load   costs nothing; the first op that reads the slot lasts at least until the channels have streamed the window
+    send         the engine is busy start_cycles; every link of the path (of the tree, when multicast) is taken for the bytes' time
+    post         the engine is busy post_cycles; it arrives hop_cycles a hop later
+
+Bytes are interleaved over the channels by address, `dram.alignment_bytes` at a time; a tensor starts at channel 0, SCRATCH at its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from pavane.ir.expr import Expr, Fn, Reduce, children
+from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
+
+Site = tuple[int, int]
+Split = tuple[int, ...]
+FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf")
+
+
+def product_cycles(mode: MatrixMode) -> Callable[[int, int, int], int]:
+    """(rows, cols, k) -> cycles."""
+    m, kk, n = mode.tile
+    return lambda rows, cols, k: -(-rows // m) * -(-cols // n) * -(-k // kk) * mode.cycles
+
+
+def generic_cycles(expr: Expr, engine: Engine) -> Callable[[int, int, int], int]:
+    """(rows, cols, extent of the reduction) -> cycles."""
+    inside = next((e for e in _nodes(expr) if isinstance(e, Reduce)), None)
+    turns = 1 + _weight(inside.body, engine) if inside is not None else 0
+    once = _weight(expr, engine) - (_weight(inside.body, engine) if inside is not None else 0)
+    rate = max(1, engine.generic_elements_per_cycle)
+    if not turns:
+        once = max(1, once)
+    return lambda rows, cols, extent: -(-rows * cols * (once + turns * extent) // rate)
+
+
+def _nodes(expr: Expr) -> list[Expr]:
+    return [expr, *(node for child in children(expr) for node in _nodes(child))]
+
+
+def _weight(expr: Expr, engine: Engine) -> int:
+    """Operators of an expression, a function counting as many as it costs."""
+    return sum((engine.function_cycles if e.op in FUNCTIONS else 1) for e in _nodes(expr) if isinstance(e, Fn))
+
+
+class Channels:
+    """DRAM channels: each streams one request after the other."""
+
+    def __init__(self, target: SpatialTarget) -> None:
+        self._rate = target.dram.bytes_per_cycle
+        self._free = [0] * target.dram.channels
+        self.read_bytes = [0] * target.dram.channels
+        self.written_bytes = [0] * target.dram.channels
+        self.busy_cycles = [0] * target.dram.channels
+
+    def stream(self, now: int, split: Split) -> int:
+        """Take the channels for so many bytes each, from `now` on; the time at which the last byte has passed."""
+        end = now
+        for channel, count in enumerate(split):
+            if count:
+                cycles = -(-count // self._rate)
+                start = self._free[channel]
+                start = now if start < now else start
+                self._free[channel] = start + cycles
+                self.busy_cycles[channel] += cycles
+                if start + cycles > end:
+                    end = start + cycles
+        return end
+
+
+def count_bytes(counts: list[int], split: Split) -> None:
+    for channel, count in enumerate(split):
+        counts[channel] += count
+
+
+@lru_cache(maxsize=1 << 16)
+def split_bytes(address: int, rows: int, row_bytes: int, pitch: int, unit: int, channels: int) -> Split:
+    """Bytes per channel of `rows` runs of `row_bytes`, `pitch` apart, when units of an address go round the channels."""
+    if pitch == row_bytes:
+        rows, row_bytes = 1, rows * row_bytes
+    starts = [address + r * pitch for r in range(rows)]
+    before = [[_bytes_below(a, c, unit, channels) for c in range(channels)] for a in starts]
+    after = [[_bytes_below(a + row_bytes, c, unit, channels) for c in range(channels)] for a in starts]
+    return tuple(sum(a[c] - b[c] for a, b in zip(after, before, strict=True)) for c in range(channels))
+
+
+def _bytes_below(address: int, channel: int, unit: int, channels: int) -> int:
+    """How many bytes below an address lie in a channel."""
+    whole, rest = divmod(address, unit * channels)
+    return whole * unit + max(0, min(unit, rest - channel * unit))
+
+
+class Links:
+    """The mesh between sites: X first, then Y; a message holds every link of its path while its bytes pass."""
+
+    def __init__(self, target: SpatialTarget) -> None:
+        self._noc = target.noc
+        self._free: dict[tuple[Site, Site], int] = {}
+        self.sent_bytes = 0
+
+    def hops(self, source: Site, sink: Site) -> int:
+        return abs(source[0] - sink[0]) + abs(source[1] - sink[1])
+
+    def send(self, now: int, source: Site, sinks: Sequence[Site], count_bytes: int) -> int:
+        """Carry bytes to all sinks; the time at which the last has them."""
+        if self._noc.multicast:
+            return self._carry(now, source, sinks, count_bytes)
+        return max(self._carry(now, source, (sink,), count_bytes) for sink in sinks)
+
+    def _carry(self, now: int, source: Site, sinks: Sequence[Site], count_bytes: int) -> int:
+        links = tuple(dict.fromkeys(link for sink in sinks for link in _path(source, sink)))
+        start = max([now + self._noc.start_cycles, *(self._free.get(link, 0) for link in links)])
+        cycles = -(-count_bytes // self._noc.bytes_per_cycle)
+        for link in links:
+            self._free[link] = start + cycles
+        self.sent_bytes += count_bytes * len(sinks)
+        return start + cycles + self._noc.hop_cycles * max(self.hops(source, sink) for sink in sinks)
+
+
+@lru_cache(maxsize=1 << 14)
+def _path(source: Site, sink: Site) -> tuple[tuple[Site, Site], ...]:
+    links = []
+    here = source
+    while here != sink:
+        x, y = here
+        if x != sink[0]:
+            there = (x + (1 if sink[0] > x else -1), y)
+        else:
+            there = (x, y + (1 if sink[1] > y else -1))
+        links.append((here, there))
+        here = there
+    return tuple(links)

@@ -1,0 +1,74 @@
+"""What is known of a value from what is known of its operands: ranges of integers, by interval arithmetic.
+
+Integers beyond 2**53 count as unknown floats. Nothing here rounds: a range holds the mathematical values.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from pavane.ir.types import Const, Fill, Floats, Ints
+
+LIMIT = 1 << 53
+CAST_RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
+_CORNERS = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "min": min,
+    "max": max,
+}
+
+
+def integer_range(fill: Fill) -> tuple[int, int] | None:
+    """[lo, hi] when every value is an integer."""
+    if isinstance(fill, Ints):
+        return fill.lo, fill.hi
+    if isinstance(fill, Const) and float(fill.value).is_integer():
+        return int(fill.value), int(fill.value)
+    return None
+
+
+def product_fill(a: Fill, b: Fill, k: int) -> Fill:
+    """A sum of k products."""
+    return reduced_fill("SUM", applied_fill("mul", (a, b), ""), k)
+
+
+def reduced_fill(kind: str, fill: Fill, extent: int) -> Fill:
+    """SUM or MAX of `extent` values."""
+    found = integer_range(fill)
+    if found is None or kind == "MAX":
+        return fill
+    return _ints(found[0] * extent, found[1] * extent)
+
+
+def applied_fill(op: str, fills: tuple[Fill, ...], dtype: str) -> Fill:
+    """An element-wise operator."""
+    if op in ("eq", "lt", "le"):
+        return Ints(0, 1)
+    ranges = [integer_range(f) for f in (fills[1:] if op == "select" else fills)]
+    if op == "cast":
+        lo, hi = CAST_RANGE[dtype]
+        return Ints(lo, hi) if ranges[0] is None else Ints(_clamp(ranges[0][0], lo, hi), _clamp(ranges[0][1], lo, hi))
+    if any(r is None for r in ranges):
+        return Floats()
+    known = [r for r in ranges if r is not None]
+    if op == "select":
+        return _ints(min(lo for lo, _ in known), max(hi for _, hi in known))
+    if op == "round":
+        return _ints(*known[0])
+    if op == "abs":
+        lo, hi = known[0]
+        return _ints(0 if lo <= 0 <= hi else min(abs(lo), abs(hi)), max(abs(lo), abs(hi)))
+    if op not in _CORNERS:
+        return Floats()
+    corners = [_CORNERS[op](a, b) for a, b in product(*known)]
+    return _ints(min(corners), max(corners))
+
+
+def _clamp(value: int, lo: int, hi: int) -> int:
+    return max(lo, min(hi, value))
+
+
+def _ints(lo: int, hi: int) -> Fill:
+    return Ints(lo, hi) if max(abs(lo), abs(hi)) <= LIMIT else Floats()

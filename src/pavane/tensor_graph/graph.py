@@ -1,0 +1,279 @@
+"""Graphs authored by hand: a builder, and the frozen graph that `recognize_stages` reads.
+
+    g = Graph("toy")
+    a = g.input("a", (33, 65), fill=Ints(-4, 4))
+    b = g.weight("b", (65, 31), fill=Ints(-4, 4))
+    g.output("c", g.matmul(a, b))
+
+Shapes are tuples of integers and symbols (`rows = g.symbol("rows", 1, 32)`). Element-wise operators (`g.apply("add", x, 1.0)`) are those of
+the closed list of `ir.expr`, broadcast as numpy does. Softmax and RMS norm are put together from them. A wrong shape or
+argument is refused at once (`ArgumentReject`); an operator outside the list is kept and refused, with all others, by `recognize_stages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NoReturn
+
+import msgspec
+
+from pavane.ir.expr import ARITY
+from pavane.ir.program import Symbol
+from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
+from pavane.ir.types import DTYPES, INTEGER_DTYPES, Q8_BLOCK, Const, DType, Fill, Floats, Ints
+from pavane.reject import ArgumentReject
+from pavane.tensor_graph.fills import applied_fill, product_fill, reduced_fill
+
+Extent = int | Quasi
+Dims = tuple[Quasi, ...]
+Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
+
+
+class Input(msgspec.Struct, frozen=True, tag="input"):
+    """A tensor from outside."""
+
+    role: Literal["INPUT", "WEIGHT", "STATE"]
+
+
+class Apply(msgspec.Struct, frozen=True, tag="apply"):
+    """An element-wise operator over broadcast operands (node numbers, or constants)."""
+
+    op: str
+    args: tuple[int | float, ...]
+    dtype: str = ""
+
+
+class RowReduce(msgspec.Struct, frozen=True, tag="reduce"):
+    """SUM or MAX over the last dimension, which becomes 1."""
+
+    kind: Literal["SUM", "MAX"]
+    x: int
+
+
+class Matmul(msgspec.Struct, frozen=True, tag="matmul"):
+    """a [..., K] . b [K, N], or b [N, K] when transposed."""
+
+    a: int
+    b: int
+    transposed: bool
+
+
+class Attention(msgspec.Struct, frozen=True, tag="attention"):
+    """q [rows, heads, width], k and v [live, kv_heads, width]; query row r is at position live - rows + r."""
+
+    q: int
+    k: int
+    v: int
+    scale: float
+    causal: bool
+    window: int
+
+
+class Gather(msgspec.Struct, frozen=True, tag="gather"):
+    """Rows of a table [entries, width] that ids [n] name."""
+
+    table: int
+    ids: int
+
+
+Op = Input | Apply | RowReduce | Matmul | Attention | Gather
+
+
+class GraphNode(msgspec.Struct, frozen=True):
+    """One value of the graph: how it is made, and what is known of it."""
+
+    name: str
+    op: Op
+    shape: Dims
+    dtype: DType
+    fill: Fill
+
+
+class TensorGraph(msgspec.Struct, frozen=True):
+    """A whole graph; operands are node numbers, always lower than the node that reads them."""
+
+    name: str
+    contract: Contract
+    symbols: tuple[Symbol, ...]
+    nodes: tuple[GraphNode, ...]
+    outputs: tuple[tuple[str, int, DType], ...]
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A handle on a node while a graph is built."""
+
+    number: int
+    shape: Dims
+    dtype: DType
+
+
+class Graph:
+    """Builds a TensorGraph node by node."""
+
+    def __init__(self, name: str = "graph", contract: Contract = "FLOAT") -> None:
+        self.name = name
+        self.contract = contract
+        self._symbols: list[Symbol] = []
+        self._nodes: list[GraphNode] = []
+        self._outputs: list[tuple[str, int, DType]] = []
+
+    # --- tensors
+
+    def symbol(self, name: str, lo: int, hi: int, expected: int | None = None) -> Quasi:
+        """A runtime extent in [lo, hi]."""
+        if not 0 <= lo <= hi:
+            _refuse(f"symbol {name} has an empty range", f"0 <= {lo} <= {hi}")
+        self._symbols.append(Symbol(name, lo, hi, hi if expected is None else expected))
+        return quasi(name)
+
+    def input(self, name: str, shape: Sequence[Extent], dtype: DType = "f32", fill: Fill | None = None) -> Value:
+        """A tensor that each launch brings."""
+        return self._tensor(name, shape, dtype, fill, "INPUT")
+
+    def weight(self, name: str, shape: Sequence[Extent], dtype: DType = "f32", fill: Fill | None = None) -> Value:
+        """A tensor that stays."""
+        return self._tensor(name, shape, dtype, fill, "WEIGHT")
+
+    def output(self, name: str, value: Value, dtype: DType | None = None) -> None:
+        """Name a value as a result, stored as `dtype` (default: the value's own)."""
+        taken = [*(n.name for n in self._nodes if isinstance(n.op, Input)), *(o[0] for o in self._outputs)]
+        if name in taken:
+            _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
+        if dtype is not None and dtype not in DTYPES:
+            _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))
+        self._outputs.append((name, value.number, dtype or value.dtype))
+
+    # --- operators
+
+    def apply(self, op: str, *args: Value | float, dtype: str = "") -> Value:
+        """An element-wise operator; numbers are constants."""
+        if op in ARITY and len(args) != ARITY[op]:
+            _refuse(f"{op} takes {ARITY[op]} operands", f"{ARITY[op]}", str(len(args)))
+        if (op == "cast") != (dtype in INTEGER_DTYPES):
+            _refuse("cast, and only cast, names an integer dtype", " or ".join(INTEGER_DTYPES), repr(dtype))
+        shape = _broadcast(op, [a.shape for a in args if isinstance(a, Value)])
+        fills = tuple(self._nodes[a.number].fill if isinstance(a, Value) else Const(float(a)) for a in args)
+        numbers = tuple(a.number if isinstance(a, Value) else float(a) for a in args)
+        return self._add(Apply(op, numbers, dtype), shape, dtype or "f32", applied_fill(op, fills, dtype))
+
+    def reduce(self, kind: Literal["SUM", "MAX"], x: Value) -> Value:
+        """SUM or MAX over the last dimension, kept with extent 1."""
+        if kind not in ("SUM", "MAX"):
+            _refuse(f"no reduction is named {kind!r}", "SUM or MAX")
+        extent = _constant(x.shape[-1], "a reduction's extent")
+        fill = reduced_fill(kind, self._nodes[x.number].fill, extent)
+        return self._add(RowReduce(kind, x.number), (*x.shape[:-1], quasi(1)), "f32", fill)
+
+    def softmax(self, x: Value) -> Value:
+        """exp(x - max) / sum, over the last dimension."""
+        weights = self.apply("exp", self.apply("sub", x, self.reduce("MAX", x)))
+        return self.apply("div", weights, self.reduce("SUM", weights))
+
+    def rmsnorm(self, x: Value, gain: Value | None = None, epsilon: float = 1e-5) -> Value:
+        """x * rsqrt(mean(x^2) + epsilon) * gain, over the last dimension."""
+        extent = _constant(x.shape[-1], "a norm's extent")
+        mean = self.apply("div", self.reduce("SUM", self.apply("mul", x, x)), float(extent))
+        normed = self.apply("mul", x, self.apply("rsqrt", self.apply("add", mean, epsilon)))
+        return normed if gain is None else self.apply("mul", normed, gain)
+
+    def matmul(self, a: Value, b: Value, transposed: bool = False) -> Value:
+        """a [..., K] . b [K, N] (b [N, K] when transposed)."""
+        if len(b.shape) != 2 or not a.shape:
+            _refuse("a product takes a [..., K] and a matrix", "rank 2", f"rank {len(b.shape)}")
+        k, n = (b.shape[1], b.shape[0]) if transposed else b.shape
+        if a.shape[-1] != k:
+            _refuse("the contracted extents differ", f"{a.shape[-1]} of a", f"{k} of b")
+        extents = (_constant(k, "a contraction's extent"), _constant(n, "a product's columns"))
+        fill = product_fill(self._nodes[a.number].fill, self._nodes[b.number].fill, extents[0])
+        return self._add(Matmul(a.number, b.number, transposed), (*a.shape[:-1], n), "f32", fill)
+
+    def attention(
+        self, q: Value, k: Value, v: Value, scale: float | None = None, causal: bool = True, window: int = 0
+    ) -> Value:
+        """softmax(q . k * scale) . v, heads in groups over the key heads; `window` positions are visible (0: all)."""
+        if any(len(x.shape) != 3 for x in (q, k, v)) or k.shape != v.shape or q.shape[2] != k.shape[2]:
+            _refuse("attention takes q [rows, heads, width] and k, v [live, kv_heads, width]", "those shapes")
+        heads, kv_heads, width = (_constant(e, "heads and widths") for e in (q.shape[1], k.shape[1], q.shape[2]))
+        if heads % kv_heads:
+            _refuse("key heads share query heads evenly", f"a divisor of {heads}", str(kv_heads))
+        domain = Domain((s.name, s.lo, s.hi) for s in self._symbols)
+        if lower(k.shape[0] - q.shape[0], domain) < 0 and causal:
+            _refuse("causal queries are the last of the keys", f"at least {q.shape[0]} keys", str(k.shape[0]))
+        if window < 0 or (window and not causal):
+            _refuse("a sliding window is that of a causal attention", "window >= 0 and causal")
+        op = Attention(q.number, k.number, v.number, width**-0.5 if scale is None else scale, causal, window)
+        return self._add(op, q.shape, "f32", Floats())
+
+    def gather(self, table: Value, ids: Value) -> Value:
+        """Rows of a table by number."""
+        if len(table.shape) != 2 or len(ids.shape) != 1 or ids.dtype != "i32":
+            _refuse("a gather takes a table [entries, width] and ids i32 [n]", "those shapes and types")
+        entries, fill = _constant(table.shape[0], "a table's rows"), self._nodes[ids.number].fill
+        if not isinstance(fill, Ints) or fill.lo < 0 or fill.hi >= entries:
+            _refuse("ids must be known to lie in the table", f"fill=Ints(0, {entries - 1})", repr(fill))
+        known = self._nodes[table.number].fill
+        return self._add(Gather(table.number, ids.number), (*ids.shape, table.shape[1]), "f32", known)
+
+    def freeze(self) -> TensorGraph:
+        """The graph as it stands."""
+        if not self._outputs:
+            _refuse("the graph has no output", "at least one g.output(name, value)")
+        return TensorGraph(self.name, self.contract, tuple(self._symbols), tuple(self._nodes), tuple(self._outputs))
+
+    # --- bookkeeping
+
+    def _tensor(self, name: str, shape: Sequence[Extent], dtype: DType, fill: Fill | None, role: str) -> Value:
+        dims = tuple(quasi(e) for e in shape)
+        if name in (n.name for n in self._nodes):
+            _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
+        if dtype not in DTYPES:
+            _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))
+        domain = Domain((s.name, s.lo, s.hi) for s in self._symbols)
+        if not dims or any(upper(e, domain) < 1 or lower(e, domain) < 0 for e in dims):
+            _refuse(f"tensor {name} has no elements", "extents of at least 1", str(tuple(str(e) for e in dims)))
+        if any(not e.is_const for e in dims[1:]):
+            _refuse(f"tensor {name}: only the first dimension may be a symbol", "constants after the first")
+        if dtype == "q8_0" and dims[-1].const % Q8_BLOCK:
+            _refuse(f"tensor {name}: q8_0 rows are whole blocks", f"a multiple of {Q8_BLOCK}", str(dims[-1]))
+        _check_fill(name, dtype, fill)
+        self._nodes.append(GraphNode(name, Input(role), dims, dtype, fill or Floats()))
+        return Value(len(self._nodes) - 1, dims, dtype)
+
+    def _add(self, op: Op, shape: Dims, dtype: DType, fill: Fill) -> Value:
+        number = len(self._nodes)
+        self._nodes.append(GraphNode(f"v{number}", op, shape, dtype, fill))
+        return Value(number, shape, dtype)
+
+
+def _check_fill(name: str, dtype: str, fill: Fill | None) -> None:
+    """Integers in a range, and a range that the type holds."""
+    if isinstance(fill, Ints) and fill.lo > fill.hi:
+        _refuse(f"tensor {name}: an empty range of integers", f"{fill.lo} <= {fill.hi}")
+    least, most = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}.get(dtype, (-(2**127), 2**127))
+    if isinstance(fill, Ints) and not least <= fill.lo <= fill.hi <= most:
+        _refuse(f"tensor {name}: {dtype} does not hold that range", f"{least} to {most}", f"{fill.lo} to {fill.hi}")
+
+
+def _broadcast(op: str, shapes: list[Dims]) -> Dims:
+    """numpy's rule."""
+    if not shapes:
+        _refuse(f"{op} has no tensor among its operands", "at least one")
+    rank = max(len(s) for s in shapes)
+    padded = [(quasi(1),) * (rank - len(s)) + s for s in shapes]
+    out = []
+    for extents in zip(*padded, strict=True):
+        wide = [e for e in extents if e != quasi(1)]
+        if any(e != wide[0] for e in wide):
+            _refuse(f"{op}: shapes do not broadcast", "equal extents or 1", " and ".join(str(e) for e in wide))
+        out.append(wide[0] if wide else quasi(1))
+    return tuple(out)
+
+
+def _constant(extent: Quasi, what: str) -> int:
+    if not extent.is_const:
+        _refuse(f"{what} is a number, not a symbol", "a constant", str(extent))
+    return extent.const
+
+
+def _refuse(what: str, needed: str, available: str = "") -> NoReturn:
+    raise ArgumentReject(what, needed=needed, available=available, remedy="correct the call")

@@ -1,0 +1,58 @@
+"""Tensors as numpy arrays: how each element type lies in memory, as numbers, and through the view that a section's formal takes.
+
+f32, f16, i8, i32 are numpy's own, bf16 is ml_dtypes', q8_0 is uint8 rows of blocks as stored (a float array given for a q8_0
+tensor counts as its values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import ml_dtypes
+import numpy as np
+
+from pavane.ir.program import Formal, Tensor
+from pavane.ir.quasi import Quasi
+from pavane.ir.types import INTEGER_DTYPES
+from pavane.reject import LaunchReject
+from pavane.tensor_graph.q8 import dequantise_q8, quantise_q8
+
+STORAGE = {
+    "f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
+    "i8": np.dtype(np.int8), "i32": np.dtype(np.int32), "q8_0": np.dtype(np.uint8),
+}  # fmt: skip
+
+
+def extents_at(shape: tuple[Quasi, ...], symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """The extents for given values of the symbols."""
+    return tuple(extent.evaluate(symbols) for extent in shape)
+
+
+def numbers(tensor: Tensor, array: np.ndarray, symbols: Mapping[str, int], precision: type) -> np.ndarray:
+    """The tensor's values in its own shape, as floats."""
+    shape = extents_at(tensor.shape, symbols)
+    stored = np.asarray(array)
+    if tensor.dtype == "q8_0" and stored.dtype == np.uint8:
+        stored = dequantise_q8(stored, precision)
+    if stored.size < prod(shape):
+        raise LaunchReject(
+            f"tensor {tensor.name} is too small", needed=f"{prod(shape)} elements", available=f"{stored.size}"
+        )
+    return stored.reshape(-1)[: prod(shape)].reshape(shape).astype(precision)
+
+
+def stored(tensor_dtype: str, values: np.ndarray) -> np.ndarray:
+    """Values rounded to what a tensor of that type holds, in its storage."""
+    if tensor_dtype == "q8_0":
+        return quantise_q8(values)
+    if tensor_dtype in INTEGER_DTYPES:
+        info = np.iinfo(STORAGE[tensor_dtype])
+        return np.clip(values, info.min, info.max).astype(STORAGE[tensor_dtype])
+    return values.astype(STORAGE[tensor_dtype])
+
+
+def viewed(values: np.ndarray, formal: Formal, symbols: Mapping[str, int]) -> np.ndarray:
+    """The formal's view of a tensor: its first elements, row-major, in the formal's shape. A numpy view."""
+    shape = extents_at(formal.shape, symbols)
+    return values.reshape(-1)[: prod(shape)].reshape(shape)

@@ -1,0 +1,178 @@
+"""Tensors, formals and what binds them: shapes, dtypes, roles, views.
+
+A formal is a tensor or a view of one: its dimensions after the first are numbers with product I, and the tensor has
+at least `shape[0] * I` elements for every value of the symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from pavane.ir.program import Formal, Instance, Program, Tensor
+from pavane.ir.quasi import Domain, Quasi
+from pavane.ir.types import INTEGER_DTYPES, Const, DType, Fill, Floats, Ints, block_elements
+from pavane.ir.walk import named, symbol_domain
+from pavane.validate.sane import MAX_NUMBER
+from pavane.validate.section import Section, greatest, is_multiple, least, level_of
+from pavane.validate.violation import Finding, RuleTable
+
+MAX_RANK = 8
+_RANGE = {"i8": (-128, 127), "i32": (-(1 << 31), (1 << 31) - 1)}
+_MAY_BIND = {
+    "IN": ("INPUT", "WEIGHT", "STATE", "SCRATCH", "OUTPUT"),
+    "OUT": ("SCRATCH", "OUTPUT", "STATE"),
+    "STATE": ("STATE",),
+}
+
+
+def tensor_shapes(program: Program) -> Iterator[Finding]:
+    """1 to 8 dimensions of 1 to 2**40 elements altogether; q8_0 rows are whole blocks."""
+    domain = symbol_domain(program)
+    for tensor in program.tensors:
+        yield from _shape_faults(f"tensor {tensor.name}", tensor.shape, tensor.dtype, domain)
+
+
+def formal_shapes(section: Section) -> Iterator[Finding]:
+    """As for tensors; a formal's extents hold for every value of the symbols."""
+    for formal in section.shape.formals:
+        yield from _shape_faults(f"{section.place}, formal {formal.name}", formal.shape, formal.dtype, section.symbols)
+
+
+def _shape_faults(place: str, shape: tuple[Quasi, ...], dtype: DType, domain: Domain) -> Iterator[Finding]:
+    if not 1 <= len(shape) <= MAX_RANK:
+        yield place, f"has {len(shape)} dimensions; 1 to {MAX_RANK} are allowed"
+        return
+    for extent in shape:
+        smallest = least(extent, domain)
+        if smallest is None or smallest < 1:
+            yield place, f"the extent {extent} may be below 1"
+    most = [greatest(extent, domain) for extent in shape]
+    if None in most or prod(max(1, n) for n in most if n is not None) > MAX_NUMBER:
+        yield place, "may have more than 2**40 elements"
+    if block_elements(dtype) > 1 and not (shape[-1].is_const and is_multiple(shape[-1], block_elements(dtype))):
+        yield place, f"{dtype} needs a last extent that is a multiple of {block_elements(dtype)}, not {shape[-1]}"
+
+
+def fills(program: Program) -> Iterator[Finding]:
+    """What is said of values fits the dtype."""
+    for tensor in program.tensors:
+        yield from ((f"tensor {tensor.name}", text) for text in _fill_faults(tensor.fill, tensor.dtype))
+
+
+def formal_fills(section: Section) -> Iterator[Finding]:
+    """What is said of a formal's values fits its dtype."""
+    for formal in section.shape.formals:
+        yield from (
+            (f"{section.place}, formal {formal.name}", text) for text in _fill_faults(formal.fill, formal.dtype)
+        )
+
+
+def _fill_faults(fill: Fill, dtype: DType) -> Iterator[str]:
+    if isinstance(fill, Ints) and fill.lo > fill.hi:
+        yield f"the range {fill.lo} .. {fill.hi} of its values is empty"
+    if dtype not in INTEGER_DTYPES:
+        return
+    low, high = _RANGE[dtype]
+    if isinstance(fill, Ints) and not low <= fill.lo <= fill.hi <= high:
+        yield f"values {fill.lo} .. {fill.hi} do not fit {dtype}"
+    if isinstance(fill, Const) and not (fill.value == int(fill.value) and low <= fill.value <= high):
+        yield f"the value {fill.value} does not fit {dtype}"
+
+
+def roles(program: Program) -> Iterator[Finding]:
+    """STATE has a transition inside its rows, nothing else has; SCRATCH of a composed program has an offset."""
+    domain = symbol_domain(program)
+    composed = len(program.instances) > 1 and level_of(program.phase) >= level_of("PERSISTENT")
+    for tensor in program.tensors:
+        place = f"tensor {tensor.name}"
+        if (tensor.role == "STATE") != (tensor.transition is not None):
+            yield place, f"a transition is {'missing' if tensor.role == 'STATE' else 'no part of'} role {tensor.role}"
+        elif tensor.transition is not None and tensor.shape:
+            first, end = tensor.transition.row, tensor.transition.row + tensor.transition.rows
+            room = least(tensor.shape[0] - end, domain)
+            if (least(first, domain) or 0) < 0 or room is None or room < 0:
+                yield place, f"the transition writes rows {first} to {end}, outside {tensor.shape[0]} rows"
+        if tensor.offset != -1 and (tensor.role != "SCRATCH" or tensor.offset < 0):
+            yield place, f"has the offset {tensor.offset}; only SCRATCH has one"
+        if composed and tensor.role == "SCRATCH" and tensor.offset < 0:
+            yield place, f"SCRATCH has no offset at {program.phase}"
+
+
+def bindings(program: Program) -> Iterator[Finding]:
+    """Each formal is a legal view of its tensor, of a role and of values that the section was compiled for."""
+    domain = symbol_domain(program)
+    tensors = {tensor.name: tensor for tensor in program.tensors}
+    for number, instance in enumerate(program.instances):
+        shape = named(program.shapes, instance.shape)
+        bound = {b.formal: tensors[b.tensor] for b in instance.bindings}
+        for formal in shape.formals:
+            place = f"instance {number} {instance.name}, formal {formal.name}"
+            yield from ((place, text) for text in _binding_faults(formal, bound[formal.name], domain))
+
+
+def _binding_faults(formal: Formal, tensor: Tensor, domain: Domain) -> Iterator[str]:
+    if formal.dtype != tensor.dtype:
+        yield f"{formal.dtype} is bound to {tensor.name}, which is {tensor.dtype}"
+    if tensor.role not in _MAY_BIND[formal.role]:
+        yield f"role {formal.role} is bound to {tensor.name}, which is {tensor.role}"
+    if not _implies(tensor.fill, formal.fill):
+        yield f"the section relies on values that {tensor.name} does not promise"
+    if formal.shape == tensor.shape:
+        return
+    if any(not extent.is_const for extent in formal.shape[1:]):
+        yield f"a view's extents after the first are numbers, not {', '.join(map(str, formal.shape[1:]))}"
+    elif not _has_room(formal, tensor, domain):
+        yield f"{tensor.name} may have fewer elements than the view needs"
+    if block_elements(formal.dtype) > 1 and formal.shape[-1] != tensor.shape[-1]:
+        yield f"a view of {formal.dtype} keeps the last extent {tensor.shape[-1]}, not {formal.shape[-1]}"
+
+
+def _has_room(formal: Formal, tensor: Tensor, domain: Domain) -> bool:
+    """Has the tensor as many elements as the view for all values of symbols? Inner extents count as their least."""
+    inner = [least(extent, domain) or 0 for extent in tensor.shape[1:]]
+    try:
+        spare = tensor.shape[0] * prod(inner) - formal.shape[0] * prod(extent.const for extent in formal.shape[1:])
+    except ValueError:
+        return False
+    room = least(spare, domain)
+    return room is not None and room >= 0
+
+
+def _implies(known: Fill, needed: Fill) -> bool:
+    """Are all values that `known` allows allowed by `needed`?"""
+    if isinstance(needed, Floats) or known == needed:
+        return True
+    if isinstance(needed, Const) or isinstance(known, Floats):
+        return False
+    low, high = (known.lo, known.hi) if isinstance(known, Ints) else (known.value, known.value)
+    return needed.lo <= low and high <= needed.hi and low == int(low)
+
+
+def written_bytes_are_exclusive(program: Program) -> Iterator[Finding]:
+    """No formal that is written shares bytes with another formal of its instance."""
+    for number, instance in enumerate(program.instances):
+        shape = named(program.shapes, instance.shape)
+        written = tuple(f.name for f in shape.formals if f.role != "IN")
+        yield from ((f"instance {number} {instance.name}", text) for text in _shared(instance, written))
+
+
+def _shared(instance: Instance, written: tuple[str, ...]) -> Iterator[str]:
+    for binding in instance.bindings:
+        if binding.formal not in written:
+            continue
+        for other in instance.bindings:
+            if other.formal != binding.formal and other.tensor == binding.tensor:
+                yield f"{binding.formal} is written and shares {binding.tensor} with {other.formal}"
+
+
+PROGRAM_RULES: RuleTable[Program] = (
+    ("tensor.shape", tensor_shapes),
+    ("tensor.fill", fills),
+    ("tensor.role", roles),
+)
+SECTION_RULES: RuleTable[Section] = (("tensor.shape", formal_shapes), ("tensor.fill", formal_fills))
+BINDING_RULES: RuleTable[Program] = (
+    ("binding.view", bindings),
+    ("binding.exclusive", written_bytes_are_exclusive),
+)

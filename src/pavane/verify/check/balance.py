@@ -1,0 +1,111 @@
+"""Balance: each FIFO has one pushing and one popping process on every site it is used on, with the same token nest; each turn is neutral.
+
+Token nest: restrict a process's loop tree to the `Push` (or `Front`) steps of one FIFO and drop empty loops. When the two trees are
+equal, the n-th slot pushed and the n-th slot in front belong to the same step pair and the same loop values, because both
+processes enumerate them in the same lexicographic order and a FIFO keeps order. `Reserve` stands like `Push`, `Pop` like `Front`. Then pushes and pops
+are equally many for every value of the symbols without counting them. What a turn of a loop does to FIFOs and counters is read
+from the replayed schedule.
+"""
+
+from __future__ import annotations
+
+from pavane.ir.program import Front, Pop, Post, Push, Reserve, Wait
+from pavane.reject import BalanceRefused
+from pavane.verify.check.abstract_run import AbstractRun
+from pavane.verify.check.section import Actor, Leaf, Section, named_by
+from pavane.verify.check.site_state import Box
+
+
+def balance(section: Section, run: AbstractRun) -> str:
+    """Refuse unequal nests, shared ends, unequal counts."""
+    for name in section.fifos:
+        _ends(section, name)
+    for name in section.counters:
+        _counter(section, name)
+    if run.unbalanced:
+        raise BalanceRefused(
+            "a turn of a loop does not leave FIFOs and counters as it found them",
+            where=section.where,
+            terms=run.unbalanced[:4],
+        )
+    return f"{len(section.fifos)} FIFOs, {run.turns} loops neutral"
+
+
+def token_nest(leaves: tuple[Leaf, ...]) -> tuple:
+    """The loop tree of some leaves of one process: per leaf its loops, with loops numbered in order of appearance."""
+    seen: dict[tuple[int, ...], int] = {}
+    tree = []
+    for leaf in leaves:
+        loops = []
+        for depth, loop in enumerate(leaf.nest):
+            number = seen.setdefault(leaf.path[: depth + 1], len(seen))
+            loops.append((number, *loop))
+        tree.append(tuple(loops))
+    return tuple(tree)
+
+
+def _ends(section: Section, name: str) -> None:
+    where = f"{section.where}, FIFO {name}"
+    pushers, poppers = section.pushers[name], section.poppers[name]
+    if not pushers and not poppers:
+        raise BalanceRefused("no process uses the FIFO", where=where)
+    for actors, ends in ((pushers, "fill"), (poppers, "empty")):
+        _disjoint(actors, ends, where)
+    if _sites(pushers) != _sites(poppers):
+        raise BalanceRefused("the FIFO is filled on other sites than it is emptied on", where=where)
+    nests = {}
+    for actor in pushers:
+        nests[actor.name] = _nest(actor, name, Reserve, Push, where)
+    for actor in poppers:
+        nests[actor.name] = _nest(actor, name, Front, Pop, where)
+    if len(set(nests.values())) > 1:
+        raise BalanceRefused(
+            "slots are handed over in another loop nest than they are taken",
+            where=where,
+            terms=[f"{actor}: {_worded(nest)}" for actor, nest in nests.items()],
+        )
+
+
+def _nest(actor: Actor, name: str, opens: type, closes: type, where: str) -> tuple:
+    first, last = actor.uses(opens, name), actor.uses(closes, name)
+    if len(first) != len(last) or token_nest(first) != token_nest(last):
+        raise BalanceRefused(
+            f"{actor.name} has {len(first)} {opens.__name__.lower()} and {len(last)} {closes.__name__.lower()} steps "
+            "that do not stand in the same loops",
+            where=where,
+        )
+    return token_nest(first if closes is Pop else last)
+
+
+def _worded(nest: tuple) -> str:
+    return ", ".join(" ".join(f"{var}<{extent}" for _, var, extent in loops) or "once" for loops in nest) or "never"
+
+
+def _disjoint(actors: tuple[Actor, ...], what: str, where: str) -> None:
+    for i, actor in enumerate(actors):
+        for other in actors[i + 1 :]:
+            if overlaps(actor.box, other.box):
+                raise BalanceRefused(f"{actor.name} and {other.name} both {what} it on one site", where=where)
+
+
+def overlaps(a: Box, b: Box) -> bool:
+    """Do two rectangles share a site?"""
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
+def _sites(actors: tuple[Actor, ...]) -> frozenset[tuple[int, int]]:
+    boxes = (actor.box for actor in actors)
+    return frozenset((x, y) for x0, x1, y0, y1 in boxes for x in range(x0, x1) for y in range(y0, y1))
+
+
+def _counter(section: Section, name: str) -> None:
+    """One waiting process a site, on the counter's own sites and engine; posts go nowhere else."""
+    where = f"{section.where}, counter {name}"
+    waiters = tuple(a for a in section.actors if a.uses(Wait, name))
+    posters = [leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and named_by(leaf.step) == name]
+    if len(waiters) != 1 or not posters:
+        raise BalanceRefused(f"{len(waiters)} processes wait for the counter and {len(posters)} steps post to it", where=where)
+    counter = section.counters[name]
+    edges = tuple(e.const for e in (counter.rect.x0, counter.rect.x1, counter.rect.y0, counter.rect.y1) if e.is_const)
+    if edges != waiters[0].box or counter.engine != waiters[0].process.engine:
+        raise BalanceRefused(f"the counter is not on the sites and the engine of {waiters[0].name}, which waits for it", where=where)

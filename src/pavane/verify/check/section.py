@@ -1,0 +1,171 @@
+"""A section's shape with what every rule looks up: steps numbered and placed, who uses which end of which FIFO, and domains.
+
+Steps stand twice: `step` as written (SITE_X, SITE_Y count inside the process's rectangle), `placed` with SITE_X, SITE_Y counted over
+the whole section, so that expressions of different processes can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pavane.ir.expr import Indirect
+from pavane.ir.program import (
+    SITE_X,
+    SITE_Y,
+    Carry,
+    Compute,
+    Counter,
+    Fifo,
+    Formal,
+    Front,
+    Init,
+    Load,
+    Loop,
+    Node,
+    Pop,
+    Post,
+    Process,
+    Push,
+    Reserve,
+    Send,
+    Shape,
+    Step,
+    Store,
+    Wait,
+)
+from pavane.ir.quasi import Domain, Quasi, quasi
+from pavane.ir.walk import operands, substituted
+from pavane.reject import CapacityRefused
+from pavane.verify.check.site_state import Box, box
+
+Nest = tuple[tuple[str, Quasi], ...]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A step of a process: its number, the loops around it, and the step in both coordinates."""
+
+    index: int
+    nest: Nest
+    path: tuple[int, ...]
+    step: Step
+    placed: Step
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A process of a shape with its rectangle and its numbered steps."""
+
+    number: int
+    process: Process
+    where: str
+    box: Box
+    leaves: tuple[Leaf, ...]
+    body: tuple[Node, ...]
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    def uses(self, kind: type | tuple[type, ...], name: str) -> tuple[Leaf, ...]:
+        """Its steps of a kind that name a FIFO, a carry or a counter."""
+        return tuple(leaf for leaf in self.leaves if isinstance(leaf.step, kind) and named_by(leaf.step) == name)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A shape and its actors over the symbols' ranges."""
+
+    shape: Shape
+    actors: tuple[Actor, ...]
+    symbols: Domain
+
+    @property
+    def where(self) -> str:
+        return f"section shape {self.shape.name}"
+
+    @cached_property
+    def formals(self) -> dict[str, Formal]:
+        return {f.name: f for f in self.shape.formals}
+
+    @cached_property
+    def fifos(self) -> dict[str, Fifo]:
+        return {f.name: f for f in self.shape.fifos}
+
+    @cached_property
+    def carries(self) -> dict[str, Carry]:
+        return {c.name: c for c in self.shape.carries}
+
+    @cached_property
+    def counters(self) -> dict[str, Counter]:
+        return {c.name: c for c in self.shape.counters}
+
+    @cached_property
+    def pushers(self) -> dict[str, tuple[Actor, ...]]:
+        return {name: self._users(name, (Reserve, Push, Load, Send)) for name in self.fifos}
+
+    @cached_property
+    def poppers(self) -> dict[str, tuple[Actor, ...]]:
+        return {name: self._users(name, (Front, Pop, Store)) for name in self.fifos}
+
+    def _users(self, name: str, kinds: tuple[type, ...]) -> tuple[Actor, ...]:
+        return tuple(a for a in self.actors if a.uses(kinds, name))
+
+    def buffer(self, name: str) -> Fifo | Carry:
+        return self.fifos[name] if name in self.fifos else self.carries[name]
+
+    def domain(self, actor: Actor, nest: Nest) -> Domain:
+        """Symbols, sites of the actor (counted over the section), and the loops of a nest."""
+        x0, x1, y0, y1 = actor.box
+        domain = Domain((*self.symbols.ranges, (SITE_X, x0, x1 - 1), (SITE_Y, y0, y1 - 1)))
+        for var, extent in nest:
+            domain = domain.with_loop(var, extent)
+        return domain
+
+
+def section_of(shape: Shape, symbols: Domain) -> Section:
+    """Number and place the steps of every process."""
+    return Section(shape, tuple(_actor(shape, number, p) for number, p in enumerate(shape.processes)), symbols)
+
+
+def _actor(shape: Shape, number: int, process: Process) -> Actor:
+    where = f"section shape {shape.name}, process {process.name}"
+    edges = box(process.rect, where)
+    if edges[1] > 4096 or edges[3] > 4096:
+        raise CapacityRefused("a process stands outside the grid", where=where, needed=f"sites up to ({edges[1]}, {edges[3]})")
+    shift = {SITE_X: quasi(SITE_X) - edges[0], SITE_Y: quasi(SITE_Y) - edges[2]} if edges[0] or edges[2] else {}
+    leaves = []
+    for index, (nest, path, step) in enumerate(_numbered(process.body, (), ())):
+        leaves.append(Leaf(index, nest, path, step, substituted(step, shift) if shift else step))
+    return Actor(number, process, where, edges, tuple(leaves), process.body)
+
+
+def _numbered(body: tuple[Node, ...], nest: Nest, path: tuple[int, ...]) -> Iterator[tuple[Nest, tuple[int, ...], Step]]:
+    """Steps in written order with their loops; `path` numbers the loops so that two equal loops in a row stay apart."""
+    for place, node in enumerate(body):
+        if isinstance(node, Loop):
+            yield from _numbered(node.body, (*nest, (node.var, node.extent)), (*path, place))
+        else:
+            yield nest, path, node
+
+
+def named_by(step: Step) -> str:
+    """The FIFO, carry or counter that a step names; nothing for a fence or an op."""
+    if isinstance(step, Post | Wait):
+        return step.counter
+    if isinstance(step, Init):
+        return step.carry
+    return getattr(step, "fifo", "")
+
+
+def buffers_of(step: Step) -> tuple[str, ...]:
+    """Every buffer that a step reads, writes or claims."""
+    if isinstance(step, Compute):
+        return tuple(dict.fromkeys((step.op.dst.name, *operands(step.op))))
+    if isinstance(step, Load):
+        return (step.fifo, *(i.via for i in step.window.start if isinstance(i, Indirect)))
+    if isinstance(step, Reserve | Push | Front | Pop | Store | Send):
+        return (step.fifo,)
+    return (step.carry,) if isinstance(step, Init) else ()

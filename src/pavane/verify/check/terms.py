@@ -1,0 +1,154 @@
+"""Terms: what an element of a buffer is, as an expression over formals; their normal form and equality over the reals.
+
+A term's variables are ROW and COL (the element's place in its buffer), loop variables, SITE_X, SITE_Y and symbols; reductions that the checker
+makes have fresh variables (`%k1`, ...), which no program can write, so substitution never captures.
+
+`normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies index expressions
+over the domain (a variable or a floor with one possible value becomes that value), and drops casts between float types (there are none in the
+language: storage rounds, the meaning stays). Equal normal forms are equal functions over the reals; the converse is not claimed.
+"""
+
+from __future__ import annotations
+
+from pavane.ir.expr import COMMUTATIVE, At, Const, Expr, Fn, Index, Indirect, Reduce, Var, children, substitute
+from pavane.ir.quasi import Domain, Floor, Quasi, lower, quasi, upper
+from pavane.reject import OutsideFragment
+
+ROW, COL = "%r", "%c"
+MAX_TERM_NODES = 20_000
+
+
+def size_of(term: Expr) -> int:
+    """Nodes of a term, counted without recursion."""
+    stack, count = [term], 0
+    while stack:
+        node = stack.pop()
+        count += 1
+        stack.extend(children(node))
+    return count
+
+
+def bounded(term: Expr, where: str) -> Expr:
+    """The term, unless it has grown too large to be compared in bounded time."""
+    if size_of(term) > MAX_TERM_NODES:
+        raise OutsideFragment("the value of a buffer is too large an expression", where=where, available=f"{MAX_TERM_NODES} nodes")
+    return term
+
+
+def element(term: Expr, row: Quasi, col: Quasi) -> Expr:
+    """The term of the element at (row, col)."""
+    return substitute(term, {ROW: row, COL: col})
+
+
+def total(base: Expr, addends: tuple[Expr, ...]) -> Expr:
+    """base + addends, a base of zero left out."""
+    parts = list(addends) if base == Const(0.0) and addends else [base, *addends]
+    result = parts[0]
+    for part in parts[1:]:
+        result = Fn("add", (result, part))
+    return result
+
+
+def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
+    """The normal form of a term over a domain."""
+    if isinstance(term, Const):
+        return Const(float(term.value) + 0.0)
+    if isinstance(term, Var):
+        return Var(simplify(term.value, domain))
+    if isinstance(term, At):
+        return At(term.name, tuple(_index(i, domain) for i in term.index), term.next)
+    if isinstance(term, Fn):
+        args = tuple(normal(a, domain, depth) for a in term.args)
+        ordered = tuple(sorted(args, key=_key)) if term.op in COMMUTATIVE else args
+        return Fn(term.op, ordered, term.dtype)
+    var = f"%b{depth}"
+    extent = simplify(term.extent, domain)
+    inside = domain.with_loop(var, extent)
+    body = substitute(term.body, {term.var: quasi(var)})
+    return Reduce(term.kind, var, extent, normal(body, inside, depth + 1))
+
+
+def _index(index: Index, domain: Domain) -> Index:
+    if isinstance(index, Quasi):
+        return simplify(index, domain)
+    return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), index.lo, index.hi)
+
+
+def _key(term: Expr) -> str:
+    return repr(term)
+
+
+def simplify(value: Quasi, domain: Domain) -> Quasi:
+    """An equal expression on the domain: variables and floors with one possible value replaced by it."""
+    total_ = quasi(value.const)
+    for coefficient, atom in value.terms:
+        if isinstance(atom, Floor):
+            inner = simplify(atom.numerator, domain) // atom.divisor
+            total_ = total_ + _single(inner, domain) * coefficient
+        else:
+            total_ = total_ + _single(quasi(atom), domain) * coefficient
+    return total_
+
+
+def _single(value: Quasi, domain: Domain) -> Quasi:
+    if value.is_const:
+        return value
+    lo = lower(value, domain)
+    return quasi(lo) if lo == upper(value, domain) else value
+
+
+def difference(left: Expr, right: Expr) -> str:
+    """The first place where two normal forms differ, worded; nothing when they are equal."""
+    if left == right:
+        return ""
+    if type(left) is type(right) and _head(left) == _head(right):
+        for a, b in zip(children(left), children(right), strict=True):
+            found = difference(a, b)
+            if found:
+                return found
+    return f"{worded(left)} instead of {worded(right)}"
+
+
+def _head(term: Expr) -> object:
+    if isinstance(term, Fn):
+        return (term.op, term.dtype)
+    if isinstance(term, Reduce):
+        return (term.kind, term.extent)
+    return term
+
+
+def worded(term: Expr, depth: int = 0) -> str:
+    """A term as a person reads it, cut short below a few levels."""
+    if depth > 4:
+        return "..."
+    if isinstance(term, Const):
+        return f"{term.value:g}"
+    if isinstance(term, Var):
+        return _names(str(term.value))
+    if isinstance(term, At):
+        places = (f"{i.tensor}[{', '.join(map(str, i.index))}]" if isinstance(i, Indirect) else str(i) for i in term.index)
+        return f"{term.name}[{_names(', '.join(places))}]"
+    if isinstance(term, Fn):
+        return f"{term.op}({', '.join(worded(a, depth + 1) for a in term.args)})"
+    return f"{term.kind}({_names(term.var)} < {_names(str(term.extent))}) {worded(term.body, depth + 1)}"
+
+
+def _names(text: str) -> str:
+    return text.replace("%r", "row").replace("%c", "col").replace("%b", "k").replace("%k", "k")
+
+
+def occurs(term: Expr, name: str) -> bool:
+    """Is a variable free in a term?"""
+    if isinstance(term, Var):
+        return name in term.value.variables()
+    if isinstance(term, At):
+        return any(name in v for i in term.index for v in _variables(i))
+    if isinstance(term, Reduce):
+        return name in term.extent.variables() or (term.var != name and occurs(term.body, name))
+    return any(occurs(child, name) for child in children(term))
+
+
+def _variables(index: Index) -> tuple[tuple[str, ...], ...]:
+    return (index.variables(),) if isinstance(index, Quasi) else tuple(q.variables() for q in index.index)
+
+

@@ -1,0 +1,25 @@
+"""What all tests share: the two targets, and a quick or a thorough profile of random tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.load import load_target
+
+settings.register_profile("quick", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session")
+def toy() -> SpatialTarget:
+    return load_target("toy")
+
+
+@pytest.fixture(scope="session")
+def host() -> SpatialTarget:
+    return load_target("host", cores=2)
