@@ -15,6 +15,10 @@ settings.register_profile("thorough", max_examples=500, deadline=None, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
+
+
 @pytest.fixture(scope="session")
 def toy() -> SpatialTarget:
     return load_target("toy")

@@ -11,13 +11,17 @@ import numpy as np
 from pavane.frontends.deploy import DeployedModel, Progress, deployment
 from pavane.frontends.gguf import read_gguf
 from pavane.ir.program import Program
+from pavane.ir.types import DType, Fill, Ints
 from pavane.passes.from_qwen_ops import decoder_sections
+from pavane.passes.from_tensor_op import from_tensor_op
 from pavane.passes.product import Contract
 from pavane.pipeline import Observer, compile_sections
 from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.front import recognize_stages
+from pavane.tensor_graph.graph import Graph
 from pavane.verify.check import Report
 from pavane.verify.check import check as check_program
 
@@ -52,12 +56,60 @@ def as_target(target: str | Path | SpatialTarget, cores: int | None = None) -> S
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
+def graph(authored: Graph) -> Source:
+    """A graph authored by hand."""
+
+    def sections(target: SpatialTarget) -> tuple[Program, ...]:
+        return tuple(from_tensor_op(op, target) for op in recognize_stages(authored))
+
+    return Source(authored.name, sections)
+
+
+def op(text: str) -> Source:
+    """One op by its text: `matmul:M,K,N[:type]`, c[M, N] = a[M, K] . b[K, N].
+
+    The type is f32 (default), f16 or bf16 for floats, i4 or i8 for integers of so many bits (exact where it is claimed).
+    """
+    kind, _, rest = text.partition(":")
+    sizes, _, type_name = rest.partition(":")
+    if kind != "matmul" or type_name not in ("", *_OP_TYPES):
+        raise ArgumentReject(f"no op is written {text!r}", remedy=f"matmul:M,K,N or matmul:M,K,N:TYPE with TYPE {_TYPES}")
+    m, k, n = _sizes(text, sizes)
+    dtype, fill = _OP_TYPES[type_name or "f32"]
+    authored = Graph(f"matmul_{m}x{k}x{n}")
+    a = authored.input("a", (m, k), dtype, fill)
+    b = authored.weight("b", (k, n), dtype, fill)
+    authored.output("c", authored.matmul(a, b))
+    return graph(authored)
+
+
+_OP_TYPES: dict[str, tuple[DType, Fill | None]] = {
+    "f32": ("f32", None),
+    "f16": ("f16", None),
+    "bf16": ("bf16", None),
+    "i4": ("f32", Ints(-8, 7)),
+    "i8": ("f32", Ints(-128, 127)),
+}
+_TYPES = ", ".join(_OP_TYPES)
+_MOST_EXTENT = 1 << 24
+
+
+def _sizes(text: str, sizes: str) -> tuple[int, int, int]:
+    parts = sizes.split(",")
+    if len(parts) != 3 or not all(part.isascii() and part.isdecimal() and len(part) <= 9 for part in parts):
+        raise ArgumentReject(f"the sizes of {text!r} are not three numbers", remedy="matmul:33,65,31, say")
+    m, k, n = (int(part) for part in parts)
+    if min(m, k, n) < 1 or max(m, k, n) > _MOST_EXTENT:
+        raise ArgumentReject(f"a size of {text!r} is out of range", needed=f"1 to {_MOST_EXTENT}")
+    return m, k, n
+
+
 def decoder(
     config: DecoderConfig,
     weights: DecoderWeights,
     *,
     rows: int | str = 1,
-    contract: Contract = "INT8_ACTIVATIONS",
+    contract: Contract = "FLOAT",
     context: int = DEFAULT_CONTEXT,
     logits_every_row: bool = False,
 ) -> Source:
@@ -121,7 +173,7 @@ class Gguf:
 
 def gguf(
     path: str | Path,
-    contract: Contract = "INT8_ACTIVATIONS",
+    contract: Contract = "FLOAT",
     context: int | None = None,
     cache_dir: Path | None = None,
     progress: Progress | None = None,

@@ -34,7 +34,7 @@ _COMPRESSION = 6
 
 
 class PassRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one pass did to one section: the program's digest after it, the predicted cycles, and the lines it changed."""
+    """What one pass did to one section: the digest after it, the predicted cycles, and the lines that it changed."""
 
     section: str
     name: str

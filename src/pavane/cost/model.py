@@ -2,7 +2,7 @@
 
     engine    sum over the worker's steps (load: request and bytes at the network's rate; fence: DRAM latency;
               compute: the engine's rates; push: the handover; a bound block: a request and a new stream's latency)
-    dram      bytes of all workers at the rate of all channels
+    dram      bytes of all workers at the rate of all channels; a worker's bound blocks each start with a latency
     section   max(engines, dram) + the time of one turn of every other one of them
 
 Integers only. A multicast FIFO is read once a row (column) and sent on; its leader pays the send, the credits and the
@@ -12,8 +12,8 @@ engine's steps says already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pavane.cost.spread import Run, Spread, slowest_runs
@@ -55,22 +55,29 @@ def predict(
     blocks: dict[str, Blocks],
     spread: Spread,
     target: SpatialTarget,
+    kinds: Mapping[str, str] | None = None,
 ) -> Prediction:
-    """The section's time when its variables step by `blocks` over the sites of `spread`."""
+    """The section's time in these blocks on the sites of `spread`; `kinds`: FIFOs taken to be of another kind."""
     slowest, everyone = _turns(blocks, spread), _all_turns(blocks)
     busy: dict[str, int] = {}
     units: dict[str, int] = {}
-    moved = 0
-    for event in events:
+    moved = stalled = 0
+    for event in _of_kinds(events, kinds or {}):
         cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread))
         turns = max(1, total(event, slowest, lambda n: 1))
         busy[event.engine] = busy.get(event.engine, 0) + cycles
         units[event.engine] = max(units.get(event.engine, 0), turns)
         if event.kind in ("load", "bind", "store"):
             moved += _bytes_of_all(event, everyone, blocks, spread)
-    busy[DRAM] = -(-moved // (target.dram.channels * target.dram.bytes_per_cycle))
+            stalled += turns * target.dram.latency_cycles if event.kind == "bind" else 0
+    busy[DRAM] = -(-moved // (target.dram.channels * target.dram.bytes_per_cycle)) + stalled
     units[DRAM] = max((units[e.engine] for e in events if e.kind in ("load", "bind", "store")), default=1)
     return _bounded(busy, units)
+
+
+def _of_kinds(events: Sequence[Event], kinds: Mapping[str, str]) -> Iterator[Event]:
+    for event in events:
+        yield replace(event, fifo_kind=kinds[event.fifo]) if event.fifo in kinds else event
 
 
 def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, spread: Spread) -> int:

@@ -62,6 +62,7 @@ class Event:
     engine: str
     nest: tuple[tuple[str, int], ...]
     dims: tuple[Dim, ...] = ()
+    fifo: str = ""
     fifo_kind: str = ""
     dtype: str = ""
     mode: MatrixMode | None = None
@@ -127,7 +128,8 @@ class _Reading:
         self._dtypes.update({b.name: b.dtype for b in shape.carries})
         self._fifos = {f.name: f for f in shape.fifos}
         self._formals = shape.formals
-        self._operands: dict[str, str] = {name: dtype for name, dtype in shape.numerics.operands}
+        self._operands: dict[str, str] = {}
+        self._operands.update(shape.numerics.operands)
         self._filled = _filled_from(shape)
         self._expected = expected
 
@@ -143,7 +145,9 @@ class _Reading:
         if isinstance(step, Load | Store):
             fifo = self._fifos[step.fifo]
             kind: Kind = "store" if isinstance(step, Store) else "bind" if fifo.kind == "ALIAS" else "load"
-            yield Event(kind, engine.name, nest, self._window(step.tensor, step.window, nest), fifo.kind, fifo.dtype)
+            yield Event(
+                kind, engine.name, nest, self._window(step.tensor, step.window, nest), fifo.name, fifo.kind, fifo.dtype
+            )
         elif isinstance(step, Push):
             yield Event("push", engine.name, nest)
         elif isinstance(step, Fence):

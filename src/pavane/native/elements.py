@@ -79,6 +79,12 @@ def load_scale(code: Code, block: str) -> str:
     return code.value(f"fpext half {code.load('half', block)} to float")
 
 
+def load_scale_lanes(code: Code, block: str, lanes: int) -> str:
+    """The scale of a q8_0 block in every lane: broadcast as stored, then widened."""
+    halves = code.splat("half", lanes, code.load("half", block))
+    return code.value(f"fpext <{lanes} x half> {halves} to <{lanes} x float>")
+
+
 def load_element(code: Code, dtype: str, row: str, column: str) -> str:
     """One element as f32, at any column."""
     if dtype == "q8_0":

@@ -1,7 +1,7 @@
 """A Generic as code: a loop over its rows, and its columns 16 f32 at a time.
 
-Each operator rounds once to f32. A SUM has one fixed tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, then the lanes are
-added pairwise (l and l + 8, then halving); a MAX is free of order. `round` is to nearest even, `cast` towards zero, saturating.
+Each operator rounds once to f32, those on integers too: integer results are exact up to 2**24 in magnitude. A SUM has one fixed tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, then the lanes are
+added pairwise (l and l + 8, then halving); a MAX is free of order. `round` takes halves away from zero, `cast` goes towards zero.
 Parts that do not depend on the column (or, inside a reduction, on k) are computed once before the loop.
 """
 
@@ -202,7 +202,7 @@ class _Writer:
         return self.code.value(f"fcmp une {F32} {self._value(expr, point, known)}, zeroinitializer")
 
     def _rounding(self, expr: Fn, value: str) -> str:
-        intrinsic = {"abs": "fabs", "sqrt": "sqrt", "round": "roundeven", "cast": "trunc"}[expr.op]
+        intrinsic = {"abs": "fabs", "sqrt": "sqrt", "round": "round", "cast": "trunc"}[expr.op]
         result = self.code.call(f"llvm.{intrinsic}.v{LANES}f32", F32, f"{F32} {value}", F32)
         if expr.op != "cast" or expr.dtype != "i8":
             return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pavane.ir.types import Q8_BLOCK
 from pavane.native.cpu import Cpu
-from pavane.native.elements import load_scale
+from pavane.native.elements import load_scale_lanes
 from pavane.native.kernels_dot import COLUMNS, PARAMETERS, prefetch_row, prefetch_rows
 from pavane.native.text import Code, Module, halving_sums, shuffle
 
@@ -76,7 +76,7 @@ class _Blocks:
             quants = code.load(_I32, code.at(a, "2"))
             if self.block_dot:
                 quants = code.value(f"xor {_I32} {quants}, {_FLIP}")
-            scale = code.splat("float", LANES, load_scale(code, a))
+            scale = load_scale_lanes(code, a, LANES)
             for j, (other, correction, other_scale) in enumerate(right):
                 whole = self._dot(correction, quants, other)
                 floats = code.value(f"sitofp {_I32} {whole} to {_F32}")
@@ -93,7 +93,7 @@ class _Blocks:
         start = "zeroinitializer"
         if self.block_dot:
             start = code.value(f"sub {_I32} zeroinitializer, {self._dot('zeroinitializer', _FLIP, quants)}")
-        return quants, start, code.splat("float", LANES, load_scale(code, block))
+        return quants, start, load_scale_lanes(code, block, LANES)
 
     def _dot(self, start: str, left: str, right: str) -> str:
         code = self.code

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pavane.ir.types import Q8_BLOCK
 from pavane.native.cpu import Cpu
-from pavane.native.elements import load_lanes, load_scale, widen
+from pavane.native.elements import load_lanes, load_scale_lanes, widen
 from pavane.native.text import F32, LANES, Code, Module, halving_sums
 
 PARAMETERS = (
     "ptr noalias %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next, ptr noalias %scratch"
 )
-PREFETCH_BYTES = 4096
+PREFETCH_BYTES = 16384
 COLUMNS = 4
 
 
@@ -53,7 +53,7 @@ def _lanes_of(code: Code, dtype: str, row: str, j: str, mask: str | None) -> lis
     if dtype != "q8_0":
         return [load_lanes(code, dtype, row, j, mask)]
     block = code.at(row, code.mul(code.value(f"lshr exact i64 {j}, 5"), 34))
-    scale = code.splat("float", LANES, load_scale(code, block))
+    scale = load_scale_lanes(code, block, LANES)
     halves = [widen(code, "i8", code.load(f"<{LANES} x i8>", code.at(block, str(2 + LANES * h))), LANES) for h in (0, 1)]
     return [code.value(f"fmul {F32} {scale}, {half}") for half in halves]
 

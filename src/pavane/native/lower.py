@@ -1,7 +1,8 @@
-"""A PERSISTENT program as one LLVM module: a function a (shape, process), a function a worker, and the two doors.
+"""A PERSISTENT program as one LLVM module: a function a (shape, process), a function a worker, and the three doors.
 
     launch(control)            one epoch: starts the other threads, does thread 0's share, returns when all have ended
     resident(control, thread)  what every other thread runs for its life: wait for an epoch, do its share, say so
+    dismiss(control)           between epochs: every resident returns
 Two instances of a shape share its functions; only the table of addresses tells them apart.
 """
 
@@ -30,7 +31,7 @@ from pavane.native.process import counter_cell, each_site, emit_counter_wait, lo
 from pavane.native.sync import define_sync, emit_add, emit_wait
 from pavane.native.text import Code, Module
 
-LAUNCH, RESIDENT = "launch", "resident"
+LAUNCH, RESIDENT, DISMISS = "launch", "resident", "dismiss"
 
 
 def lower_program(program: Program, layout: Layout, cpu: Cpu) -> str:
@@ -45,6 +46,7 @@ def lower_program(program: Program, layout: Layout, cpu: Cpu) -> str:
     _define_share(module, layout)
     _define_launch(module, layout)
     _define_resident(module)
+    _define_dismiss(module)
     return str(module)
 
 
@@ -145,4 +147,11 @@ def _define_resident(module: Module) -> None:
         emit_add(code, code.at("%control", str(DONE)), 1)
     code.jump(leave)
     code.open(leave)
+    code.finish()
+
+
+def _define_dismiss(module: Module) -> None:
+    code = Code(module, DISMISS, "ptr %control", attributes="nounwind")
+    code.line(f"store atomic i32 1, ptr {code.at('%control', str(STOP))} seq_cst, align 4")
+    emit_add(code, code.at("%control", str(GO)), 1)
     code.finish()

@@ -9,13 +9,15 @@ Operands of a faster kernel start where their type can be addressed (q8_0: at wh
 
 from __future__ import annotations
 
-from pavane.ir.program import MatmulTiles, Ref
+from pavane.ir.program import Load, MatmulTiles, Ref, Shape
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import Q8_BLOCK
+from pavane.ir.types import Q8_BLOCK, SIGNIFICAND_BITS, Fill, Ints
+from pavane.ir.walk import leaves
 from pavane.native.cpu import Cpu
 from pavane.native.elements import byte_offset
 from pavane.native.generic import Operand
 from pavane.native.index import Scope, emit_guards, emit_index, emit_length
+from pavane.native.kernels_block import LANES as BLOCK_LANES
 from pavane.native.kernels_block import block_kernel
 from pavane.native.kernels_dot import COLUMNS, dot_kernel, widen_kernel
 from pavane.native.kernels_ordered import ordered_kernel
@@ -60,6 +62,28 @@ def emit_matmul(
         code.line(f"call void @{kernel}({pointers}, {sizes}, ptr {following}, ptr {scratch})")
 
 
+def require_taken_as_stored(shape: Shape, op: MatmulTiles) -> None:
+    """Kernels widen what is stored: a type that the numerics take an operand in may not round it (integers up to 256 fit bf16)."""
+    stored = {b.name: b.dtype for b in (*shape.fifos, *shape.carries)}
+    formals, taken = {f.name: f for f in shape.formals}, dict(shape.numerics.operands)
+    for process in shape.processes:
+        for _, step in leaves(process.body):
+            if isinstance(step, Load) and step.fifo in (op.a.name, op.b.name) and step.tensor in taken:
+                if not _holds(taken[step.tensor], stored[step.fifo], formals[step.tensor].fill):
+                    raise OutsideFragment(
+                        "a product's operand would be rounded before it is multiplied, which this machine's products do not",
+                        where=f"{shape.name}.{step.tensor}",
+                        needed=f"{stored[step.fifo]} as {taken[step.tensor]}",
+                    )
+
+
+def _holds(wide: str, narrow: str, fill: Fill) -> bool:
+    if wide in (narrow, "f32"):
+        return True
+    bits = SIGNIFICAND_BITS.get(wide, 0)
+    return isinstance(fill, Ints) and max(abs(fill.lo), abs(fill.hi)) <= 1 << bits
+
+
 def _kernel(code: Code, choice: str, op: MatmulTiles, a: Operand, b: Operand, cpu: Cpu) -> str:
     if choice == "dot":
         return dot_kernel(code.module, b.dtype, op.tree.fused, cpu)
@@ -78,8 +102,8 @@ def _choose(op: MatmulTiles, a: Operand, b: Operand) -> str:
     quantised = "q8_0" in (a.dtype, b.dtype)
     whole = not quantised or (op.k.size % Q8_BLOCK == 0 and _whole_blocks(op.k.limit - op.k.start))
     one_atom = tree.atom == 0 or tree.atom >= op.k.size
-    if a.dtype == b.dtype == "q8_0" and tree.lanes == 8 and tree.fused and whole and tree.atom in (0, Q8_BLOCK):
-        return "block"
+    if a.dtype == b.dtype == "q8_0":
+        return "block" if tree.lanes == BLOCK_LANES and tree.fused and one_atom and whole else "ordered"
     return "dot" if tree.lanes == LANES and one_atom and whole else "ordered"
 
 

@@ -48,7 +48,7 @@ from pavane.native.functions import f32_text
 from pavane.native.generic import Operand, emit_generic
 from pavane.native.index import emit_index, emit_length
 from pavane.native.layout import ADDRESSES, CELL, POPPING, PUSHING, REGISTER, Layout, queue_cell_bytes, queue_offset, rect_numbers
-from pavane.native.matmul import emit_matmul
+from pavane.native.matmul import emit_matmul, require_taken_as_stored
 from pavane.native.sync import emit_add, emit_wait
 from pavane.native.text import LANES, Code, Module
 from pavane.native.windows import emit_address, emit_box, emit_copy, window_row_bytes
@@ -236,6 +236,7 @@ class _Process:
         if isinstance(op, Generic):
             emit_generic(self.code, op, self._read, target, self.scope)
             return
+        require_taken_as_stored(self.shape, op)
         operands = (target, self._read(op.a.name), self._read(op.b.name))
         emit_matmul(self.code, op, operands, self._following(op, operands[2]), "%scratch", self.cpu, self.scope)
 

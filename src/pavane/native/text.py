@@ -211,6 +211,10 @@ def halving_sums(code: Code, vectors: list[str], lanes: int) -> str:
             vectors = [_add_halves(code, width, vectors[0], "poison", low, high)]
             width //= 2
         segment = half
+    while len(vectors) > 1:
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+        vectors = [shuffle(code, "float", width, a, b, list(range(2 * width))) for a, b in pairs]
+        width *= 2
     return vectors[0]
 
 

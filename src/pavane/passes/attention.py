@@ -1,8 +1,8 @@
 """An attention section: o[r, h, :] = softmax over the visible j of q[r, h] . K[j, h / group] * scale, times V.
 
-One head an item. The scores of a whole row stay on the chip: keys come in blocks along LV_KBLOCK, then the row's maximum, the
-weights and their sum, then values in blocks. Query row r is at position `first + r`; it sees j <= first + r (`causal`) and,
-with a window, only j > first + r - window. Refusals: `NoEngine` from the two products.
+One head an item. The scores of a whole row stay on the chip: keys come in blocks along LV_KBLOCK, then the row's
+maximum, the weights and their sum, then values in blocks. Query row r is at position `first + r`; it sees j <= first +
+r (`causal`) and, with a window, only j > first + r - window. Refusals: `NoEngine` from the two products.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from pavane.passes.template import (
     COMPUTE,
     READER_B,
     WRITER,
-    X,
     Around,
     On,
     Operand,
     Part,
+    X,
     compute,
     extents,
     front,
@@ -87,8 +87,8 @@ def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[
     carries = _carries(grid, columns, values)
     parts = _choreography(op, grid, block, columns, operands, scores, values, target)
     numerics = Numerics(
-        accumulator=scores.mode.accumulator,
-        operands=(("Q", scores.mode.a), ("K", scores.mode.b), ("V", values.mode.b)),
+        accumulator=scores.accumulator,
+        operands=(("Q", scores.a), ("K", scores.b), ("V", values.b)),
     )
     shape = template_shape(
         op.name, operands, (_spec(op, operands),), grid.items, numerics, parts, carries, target, scores.engine.name
@@ -114,9 +114,9 @@ def _carries(grid: Grid, columns: int, values: Ride) -> tuple[Carry, ...]:
     return (
         Carry("S", rows, columns, "f32"),
         Carry("mx", rows, 1, "f32"),
-        Carry("P", rows, columns, values.mode.a),
+        Carry("P", rows, columns, values.a),
         Carry("l", rows, 1, "f32"),
-        Carry("acc", rows, grid.cols.size, values.mode.accumulator),
+        Carry("acc", rows, grid.cols.size, values.accumulator),
     )
 
 
@@ -157,10 +157,26 @@ def _choreography(
     keys, live = Span(block_start, block, op.live), Span(quasi(0), columns, op.live)
     guard = (*real, Span(X // (op.heads // op.kv_heads), 1, quasi(op.kv_heads)))
     dot = MatmulTiles(
-        Ref("S", ZERO, block_start), Ref("fQ"), Ref("fK"), True, rows, keys, whole(op.width), tree_of(scores.mode, True), guard
+        Ref("S", ZERO, block_start),
+        Ref("fQ"),
+        Ref("fK"),
+        True,
+        rows,
+        keys,
+        whole(op.width),
+        tree_of(scores.mode, True),
+        guard,
     )
     sum_values = MatmulTiles(
-        Ref("acc"), Ref("P", ZERO, block_start), Ref("fV"), False, rows, whole(op.width), keys, tree_of(values.mode, False), guard
+        Ref("acc"),
+        Ref("P", ZERO, block_start),
+        Ref("fV"),
+        False,
+        rows,
+        whole(op.width),
+        keys,
+        tree_of(values.mode, False),
+        guard,
     )
     mx, p, total, out = _links(op)
     weigh = tuple(generic(link, scope, link.name, rows, live, real) for link in (mx, p, total))
@@ -189,4 +205,3 @@ def _spec(op: AttentionOp, operands: tuple[Operand, ...]) -> Spec:
     links = (*_links(op), Link("S", score), Link("acc", total))
     scope = spec_scope((q, k, v), links, head, {"K": kv_head, "V": kv_head})
     return Spec("O", extents(0, 0, 0), extents(op.rows, op.heads, op.width), links[3].build(scope, row, column))
-

@@ -10,6 +10,11 @@ from pavane.targets.descriptor import SpatialTarget
 DOUBLE = 2
 
 
+def is_multicast(fifo: Fifo) -> bool:
+    """One reader fills it for a whole row or column of sites."""
+    return fifo.kind in ("MULTICAST_ROW", "MULTICAST_COLUMN")
+
+
 def buffers_of(shape: Shape) -> tuple[Fifo | Carry, ...]:
     """Everything that lies in local memory, in the order of the layout."""
     return (*shape.fifos, *shape.carries)

@@ -1,19 +1,32 @@
 """Chains of Generics: one definition of each link gives both the Generic that computes it and its part of the spec.
 
-A link is a value over rows and columns, written as a function `build(scope, r, c)`; it reads operands and earlier links by name
-through `scope.get(name, r, c)`. In a Generic those are slots and carries; in a spec operands are formals and a link is
-its own expression, put in place, with reduction variables `k0, k1, ...` that are distinct in the whole expression.
+A link is a value over rows and columns, written as a function `build(scope, r, c)`; it reads operands and earlier links
+by name through `scope.get(name, r, c)`. In a Generic those are slots and carries; in a spec operands are formals and a
+link is its own expression, put in place, with reduction variables `k0, k1, ...` that are distinct in the whole
+expression.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from typing import Literal
 
 import msgspec
 
 from pavane.ir.expr import At, Expr, Index, Reduce, at, fn
-from pavane.ir.program import LV_GEN_COL, LV_GEN_K, LV_GEN_ROW, LV_ITEM_X, LV_ITEM_Y, LV_KBLOCK, Carry, Generic, Ref, Span
+from pavane.ir.program import (
+    LV_GEN_COL,
+    LV_GEN_K,
+    LV_GEN_ROW,
+    LV_ITEM_X,
+    LV_ITEM_Y,
+    LV_KBLOCK,
+    Carry,
+    Generic,
+    Ref,
+    Span,
+)
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import DType
 from pavane.passes.template import Operand, whole
@@ -38,7 +51,7 @@ class Scope(msgspec.Struct, frozen=True):
         """MAX of body(k) over 0 <= k < extent."""
         return self._reduce("MAX", extent, body)
 
-    def _reduce(self, kind, extent, body) -> Expr:
+    def _reduce(self, kind: Literal["SUM", "MAX"], extent: Quasi | int, body: Callable[[Quasi], Expr]) -> Expr:
         name = self.variable()
         return Reduce(kind, name, quasi(extent), body(quasi(name)))
 
@@ -53,7 +66,7 @@ class Link(msgspec.Struct, frozen=True):
     dtype: DType = "f32"
 
 
-# --- the Generic side ---------------------------------------------------------------------------------------------------
+# --- the Generic side -------------------------------------------------------------------------------------------------
 
 
 def generic_scope(operands: Sequence[Operand], first_row: Quasi = ZERO) -> Scope:
@@ -83,7 +96,7 @@ def into_carries(
     return ops, carries
 
 
-# --- the spec side ------------------------------------------------------------------------------------------------------
+# --- the spec side ----------------------------------------------------------------------------------------------------
 
 
 def spec_scope(
@@ -104,7 +117,7 @@ def spec_scope(
             return At(name, formal_index(formals[name], r, c, own.get(name, item_index)))
         return named[name].build(scope, r, c)
 
-    scope = Scope(get, lambda: f"k{next(numbers)}")
+    scope = Scope(get, lambda: f"k{next(numbers)}")  # `get` builds links in the very scope that it serves
     return scope
 
 
@@ -113,10 +126,11 @@ def formal_index(operand: Operand, r: Quasi, c: Quasi, item_index: Quasi | None)
     last = len(operand.window.start) - 1
     out: list[Index] = []
     for dimension, start in enumerate(operand.window.start):
-        fixed = start.substitute({LV_ITEM_Y: 0, LV_ITEM_X: 0, LV_KBLOCK: 0}) if isinstance(start, Quasi) else start
         if not isinstance(start, Quasi):
             out.append(start)
-        elif dimension == last:
+            continue
+        fixed = start.substitute({LV_ITEM_Y: 0, LV_ITEM_X: 0, LV_KBLOCK: 0})
+        if dimension == last:
             out.append(fixed + c)
         elif dimension == operand.window.row:
             out.append(fixed + r)
@@ -127,10 +141,12 @@ def formal_index(operand: Operand, r: Quasi, c: Quasi, item_index: Quasi | None)
     return tuple(out)
 
 
-# --- links that many sections share -------------------------------------------------------------------------------------
+# --- links that many sections share -----------------------------------------------------------------------------------
 
 
-def rms_links(x: str, gain: str, width: int, epsilon: float, offset: float, total: str, normed: str) -> tuple[Link, Link]:
+def rms_links(
+    x: str, gain: str, width: int, epsilon: float, offset: float, total: str, normed: str
+) -> tuple[Link, Link]:
     """x * rsqrt(mean(x^2) + epsilon) * (gain + offset), over rows of `width`."""
 
     def squares(scope: Scope, r: Quasi, c: Quasi) -> Expr:

@@ -1,6 +1,7 @@
-"""One layer of a decoder as sections: q, k, v, attention, o, gate, up, down, and the norms after them where a model has any.
+"""One layer of a decoder as sections: q, k, v, attention, o, gate, up, down, and post norms where a model has any.
 
-Formals: X input, G norm gain, W weight, B bias, N head norm gain, C and S rope table, R what is added or gated, Y output.
+Formals: X input, G norm gain, W weight, B bias, N head norm gain, C and S rope table, R what is added or gated, Y
+output.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from pavane.passes.product import (
     weight_rows,
 )
 from pavane.passes.rowwise import RowwiseOp, matrix_axes, rowwise_section
-from pavane.passes.template import WRITER, X, Operand, extents, window
+from pavane.passes.template import WRITER, Operand, X, extents, window
+
+Prologue = tuple[tuple[Link, ...], tuple[Operand, ...]]
 
 
 def attention_part(d: Decoder, layer: int, hidden: Tensor) -> tuple[tuple[Program, ...], Tensor]:
@@ -34,11 +37,24 @@ def attention_part(d: Decoder, layer: int, hidden: Tensor) -> tuple[tuple[Progra
     mixed = d.scratch(f"{at_layer}.mixed", c.heads, c.head_width)
     k_cache, v_cache = d.cache(layer, "k"), d.cache(layer, "v")
     attention = AttentionOp(
-        "attention_local" if d.is_local(layer) else "attention", f"{at_layer}.attention", queries, k_cache, v_cache, mixed,
-        d.rows, d.live, c.heads, c.kv_heads, c.head_width, c.attention_scale or 1.0 / math.sqrt(c.head_width),
-        d.position, window=c.attention_window if d.is_local(layer) else 0,
-    )  # fmt: skip
-    projected, attended = _residual(d, layer, "o", mixed, c.heads * c.head_width, hidden, "attended", "post_attention_norm")
+        name="attention_local" if d.is_local(layer) else "attention",
+        section=f"{at_layer}.attention",
+        q=queries,
+        k=k_cache,
+        v=v_cache,
+        o=mixed,
+        rows=d.rows,
+        live=d.live,
+        heads=c.heads,
+        kv_heads=c.kv_heads,
+        width=c.head_width,
+        scale=c.attention_scale or 1.0 / math.sqrt(c.head_width),
+        first=d.position,
+        window=c.attention_window if d.is_local(layer) else 0,
+    )
+    projected, attended = _residual(
+        d, layer, "o", mixed, c.heads * c.head_width, hidden, "attended", "post_attention_norm"
+    )
     return (
         _head_product(d, layer, "q", hidden, queries),
         _head_product(d, layer, "k", hidden, k_cache),
@@ -57,11 +73,13 @@ def feed_forward_part(d: Decoder, layer: int, hidden: Tensor) -> tuple[tuple[Pro
     return (_gate(d, layer, hidden, gate), _up(d, layer, hidden, gate, gated), *down), out
 
 
-# --- q, k, v ------------------------------------------------------------------------------------------------------------
+# --- q, k, v ----------------------------------------------------------------------------------------------------------
 
 
 def _head_product(d: Decoder, layer: int, which: str, hidden: Tensor, out: Tensor) -> Program:
-    """The norm, the product of one head an item, and the head's bias, norm and rope; k and v go to rows `pos` on of their cache."""
+    """The norm, the product of one head an item, and the head's bias, norm and rope; k and v go to rows `pos` on of
+    their cache.
+    """
     c = d.config
     heads = c.heads if which == "q" else c.kv_heads
     grid = head_grid(d.rows, heads, c.head_width, d.target, d.symbols)
@@ -69,6 +87,7 @@ def _head_product(d: Decoder, layer: int, which: str, hidden: Tensor, out: Tenso
     turned = which != "v"
     epilogue, row_operands, item_operands = _head_epilogue(d, layer, which, grid, turned)
     weight = d.weights[f"layers.{layer}.{which}"]
+    links, operands = norm_prologue(d, f"layers.{layer}.attention_norm")
     return product_section(
         ProductOp(
             name=which,
@@ -83,22 +102,25 @@ def _head_product(d: Decoder, layer: int, which: str, hidden: Tensor, out: Tenso
             epilogue=epilogue,
             row_operands=row_operands,
             item_operands=item_operands,
-            **norm_prologue(d, f"layers.{layer}.attention_norm"),
+            prologue=links,
+            prologue_operands=operands,
         ),
         d.target,
         d.symbols,
     )
 
 
-def norm_prologue(d: Decoder, gain: str) -> dict:
+def norm_prologue(d: Decoder, gain: str) -> Prologue:
     """The RMS norm before a product: its links and its operand."""
     c = d.config
     total, panel = rms_links("X", "G", c.width, c.norm_epsilon, c.norm_offset, "ss", "panel")
     operand = Operand("G", d.weights[gain], extents(c.width), window((0, c.width)))
-    return {"prologue": (total, panel), "prologue_operands": (operand,)}
+    return (total, panel), (operand,)
 
 
-def _head_epilogue(d: Decoder, layer: int, which: str, grid: Grid, turned: bool):
+def _head_epilogue(
+    d: Decoder, layer: int, which: str, grid: Grid, turned: bool
+) -> tuple[tuple[Link, ...], tuple[Operand, ...], tuple[Operand, ...]]:
     """(links, operands of all items of a row, operands of each item) after the product of a head."""
     c, value = d.config, "product"
     links: list[Link] = []
@@ -106,7 +128,7 @@ def _head_epilogue(d: Decoder, layer: int, which: str, grid: Grid, turned: bool)
     item_operands: list[Operand] = []
     if c.qkv_biases:
         bias = d.weights[f"layers.{layer}.{which}_bias"]
-        shape = extents(grid.head.count, c.head_width)
+        shape = extents(c.heads if which == "q" else c.kv_heads, c.head_width)
         item_operands.append(Operand("B", bias, shape, window((X, 1), (0, c.head_width))))
         links.append(_sum_link("biased", value, "B"))
         value = "biased"
@@ -135,7 +157,9 @@ def _row_of(formal: str, r: Quasi) -> Quasi:
 
 
 def _rope_link(pairing: str, value: str, width: int) -> Link:
-    """Each pair turned by its angle: x * cos + sign * partner * sin, sign -1 for the first of a pair and 1 for the second."""
+    """Each pair turned by its angle: x * cos + sign * partner * sin, sign -1 for the first of a pair and 1 for the
+    second.
+    """
     half = width // 2
 
     def build(s: Scope, r: Quasi, c: Quasi) -> Expr:
@@ -151,12 +175,12 @@ def _rope_link(pairing: str, value: str, width: int) -> Link:
     return Link("turned", build)
 
 
-# --- products over blocks of columns ------------------------------------------------------------------------------------
+# --- products over blocks of columns ----------------------------------------------------------------------------------
 
 
 def _gate(d: Decoder, layer: int, hidden: Tensor, gate: Tensor) -> Program:
     return _block_product(
-        d, layer, "gate", hidden, d.config.width, gate, **norm_prologue(d, f"layers.{layer}.ffn_norm")
+        d, layer, "gate", hidden, d.config.width, gate, prologue=norm_prologue(d, f"layers.{layer}.ffn_norm")
     )
 
 
@@ -166,7 +190,7 @@ def _up(d: Decoder, layer: int, hidden: Tensor, gate: Tensor, gated: Tensor) -> 
     product = Link("gated", lambda s, r, c: fn("mul", s.get("activated", r, c), s.get("product", r, c)))
     return _block_product(
         d, layer, "up", hidden, d.config.width, gated, (activated, product), gate,
-        **norm_prologue(d, f"layers.{layer}.ffn_norm"),
+        norm_prologue(d, f"layers.{layer}.ffn_norm"),
     )  # fmt: skip
 
 
@@ -197,7 +221,7 @@ def _block_product(
     out: Tensor,
     epilogue: tuple[Link, ...] = (),
     other: Tensor | None = None,
-    **prologue,
+    prologue: Prologue = ((), ()),
 ) -> Program:
     """A product over blocks of the output's columns; `other` is read block by block as R."""
     weight = d.weights[f"layers.{layer}.{which}"]
@@ -216,7 +240,8 @@ def _block_product(
             contract=d.contract,
             epilogue=epilogue,
             item_operands=block,
-            **prologue,
+            prologue=prologue[0],
+            prologue_operands=prologue[1],
         ),
         d.target,
         d.symbols,
@@ -240,4 +265,3 @@ def _norm_sum(d: Decoder, layer: int, gain: str, value: Tensor, hidden: Tensor, 
     return rowwise_section(
         RowwiseOp("norm_sum", f"layers.{layer}.{gain}", rows, cols, inputs, links, outputs), d.target, d.symbols
     )
-

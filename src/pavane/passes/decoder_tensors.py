@@ -1,15 +1,17 @@
-"""The tensors of a decoder's sections: weights as deployed, caches, inputs and outputs of an epoch, scratch between sections.
+"""The tensors of a decoder's sections: weights as deployed, caches, scratch between sections.
 
 `decoder_context` checks the weights against the figures and gives what every section maker needs.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
 from pavane.ir.program import Program, Symbol, Tensor, Transition
 from pavane.ir.quasi import Quasi, quasi
-from pavane.ir.types import Q8_BLOCK
+from pavane.ir.types import Q8_BLOCK, DType
 from pavane.passes.product import Contract
 from pavane.passes.template import extents
 from pavane.reject import ArgumentReject, ModelReject
@@ -18,7 +20,7 @@ from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
 
 MOST_ROWS = 32
 CACHE_SLACK = MOST_ROWS - 1  # every pair (pos, rows) stays inside a cache
-CACHE_DTYPE = "f16"
+CACHE_DTYPE: DType = "f16"
 ROPE_TABLE, LOCAL_ROPE_TABLE = "rope", "local_rope"
 PRODUCT_DTYPES = ("f32", "f16", "bf16", "q8_0")
 
@@ -81,7 +83,7 @@ def decoder_context(
 ) -> Decoder:
     """Check the arguments and the weights; every fault of the weights is named."""
     _check_arguments(config, rows, contract, context)
-    symbols = (Symbol("pos", 0, context - 1, context // 2),)
+    symbols: tuple[Symbol, ...] = (Symbol("pos", 0, context - 1, context // 2),)
     if isinstance(rows, str):
         symbols = (*symbols, Symbol(rows, 1, MOST_ROWS, MOST_ROWS))
     given = {name: (shape, dtype) for name, shape, dtype in weights.tensors}
@@ -91,7 +93,7 @@ def decoder_context(
         raise ModelReject(
             "the weights do not fit the decoder", where=config.name, terms=faults, remedy="convert the model again"
         )
-    bound = {name: Tensor(name, extents(*shape), given[name][1], "WEIGHT") for name, shape in expected}
+    bound = {name: Tensor(name, extents(*shape), cast(DType, given[name][1]), "WEIGHT") for name, shape in expected}
     return Decoder(config, target, contract, context, quasi(rows), symbols, bound | rope_weights(config))
 
 
@@ -146,7 +148,9 @@ def _check_arguments(config: DecoderConfig, rows: int | str, contract: str, cont
     if context < 1:
         raise ArgumentReject("a context has at least one position", needed="1", available=str(context))
     if isinstance(rows, int) and not 1 <= rows <= MOST_ROWS:
-        raise ArgumentReject("an epoch has 1 to 32 rows", needed=f"{rows} rows", remedy="give 1 to 32, or the symbol 'rows'")
+        raise ArgumentReject(
+            "an epoch has 1 to 32 rows", needed=f"{rows} rows", remedy="give 1 to 32, or the symbol 'rows'"
+        )
     if contract not in ("FLOAT", "INT8_ACTIVATIONS"):
         raise ArgumentReject(f"no contract is named {contract!r}", remedy="FLOAT or INT8_ACTIVATIONS")
     faults = []

@@ -1,15 +1,18 @@
-"""`from_qwen_ops`: a decoder-only transformer -> its TEMPLATE sections, in order, as chains of Generic and MatmulTiles only.
+"""`from_qwen_ops`: a decoder-only transformer -> its TEMPLATE sections, chains of Generic and MatmulTiles only.
 
     rope tables of the epoch | embedding gather
     per layer: q, k, v (norm, product, bias, head norm, rope; k and v append to the caches) | attention | o (+ residual)
-               gate | up (activation(gate) * up) | down (+ residual) | with post norms: o, norm + residual, down, norm + residual
+               gate | up (activation(gate) * up) | down (+ residual)
+               (with post norms, o and down are followed by a section: norm + residual)
     final norm and logits
 
-Covers Llama, SmolLM, Mistral, Qwen2, Qwen3 and Gemma kinds: grouped heads, biases, norms of heads, both rope pairings, sliding
-windows with a rope of their own, tied embeddings, scaled embeddings. Each weight moves as it is stored (f32, f16, bf16 or q8_0). What an epilogue
-needs in several Generics is cut through carries marked `cut`. Sections of different layers have equal shapes; only bindings differ.
+Covers Llama, SmolLM, Mistral, Qwen2, Qwen3 and Gemma kinds: grouped heads, biases, norms of heads, both rope pairings,
+sliding windows with a rope of their own, tied embeddings, scaled embeddings. Each weight moves as it is stored (f32,
+f16, bf16 or q8_0). What an epilogue needs in several Generics is cut through carries marked `cut`. Sections of
+different layers have equal shapes; only bindings differ.
 
-Refusals: `ModelReject` (a weight is missing, misshapen or of a type without a product), `ArgumentReject` (rows, context), `NoEngine`.
+Refusals: `ModelReject` (a weight is missing, misshapen or of a type without a product), `ArgumentReject` (rows,
+context), `NoEngine`.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def decoder_sections(
     context: int,
     logits_every_row: bool = False,
 ) -> Forward:
-    """The sections of one epoch: `rows` tokens (1, or the symbol `rows` for blocks of 1 to 32) from position `pos` on."""
+    """The sections of one epoch: `rows` tokens (1, or the symbol `rows` for blocks of 1 to 32) from `pos` on."""
     d = decoder_context(config, weights, target, rows, contract, context)
     gathered, hidden = embedding(d)
     sections = [*rope_tables(d), gathered]

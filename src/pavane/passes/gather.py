@@ -11,7 +11,21 @@ from collections.abc import Sequence
 import msgspec
 
 from pavane.ir.expr import Expr, Indirect, fn
-from pavane.ir.program import LV_SUB_H, Fence, Front, Items, Load, Numerics, Pop, Program, Push, Reserve, Spec, Symbol, Tensor
+from pavane.ir.program import (
+    LV_SUB_H,
+    Fence,
+    Front,
+    Items,
+    Load,
+    Numerics,
+    Pop,
+    Program,
+    Push,
+    Reserve,
+    Spec,
+    Symbol,
+    Tensor,
+)
 from pavane.ir.quasi import Quasi, quasi, upper
 from pavane.ir.types import block_elements
 from pavane.passes.chain import Link, Scope, generic, generic_scope, spec_scope
@@ -24,6 +38,7 @@ from pavane.passes.template import (
     Operand,
     axis,
     extents,
+    fixed_axis,
     front,
     load,
     over_items,
@@ -54,7 +69,7 @@ class GatherOp(msgspec.Struct, frozen=True):
 def gather_section(op: GatherOp, target: SpatialTarget, symbols: Sequence[Symbol]) -> Program:
     """The TEMPLATE of one gather."""
     domain = symbols_domain(symbols)
-    rows = Axis(quasi(0), upper(op.rows, domain), quasi(1), op.rows)
+    rows = fixed_axis(op.rows, upper(op.rows, domain))
     block = block_elements(op.table.dtype)
     cols = axis(op.width, -(-target.tile[1] // block) * block, "LV_ITEM_X", domain)
     ids, table, y = _operands(op, rows, cols)

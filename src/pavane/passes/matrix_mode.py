@@ -1,18 +1,19 @@
 """Which of an engine's products a contraction rides on, and the tree of its sum.
 
-A mode is legal when it holds every operand value exactly; where none is, a float operand may be rounded to a narrower float
-(the section's bound pays for it). Integers ride on the narrowest legal mode; other values on the one that takes them as they are
-stored, and where there is none on the cheapest.
-Refuses with `NoEngine` when no engine of the target multiplies these types.
+A mode is legal when it holds every operand value exactly; where none is, a float operand may be rounded to a narrower
+float (the section's bound pays for it). Integers ride on the narrowest legal mode; other values on the one that takes
+them as they are stored, and where there is none on the cheapest. Refuses with `NoEngine` when no engine of the target
+multiplies these types.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import cast
 
 import msgspec
 
-from pavane.ir.program import Tree
+from pavane.ir.program import Tensor, Tree
 from pavane.ir.types import Const, DType, Fill, Ints
 from pavane.reject import NoEngine
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
@@ -27,7 +28,14 @@ LOSSLESS: dict[str, tuple[str, ...]] = {
     "i8": ("i8", "bf16", "f16", "f32"),
     "i32": ("i32",),
 }
-ROUNDED: dict[str, tuple[str, ...]] = {"f32": ("bf16", "f16"), "f16": ("bf16",), "q8_0": ("bf16",), "bf16": (), "i8": (), "i32": ()}
+ROUNDED: dict[str, tuple[str, ...]] = {
+    "f32": ("bf16", "f16"),
+    "f16": ("bf16",),
+    "q8_0": ("bf16",),
+    "bf16": (),
+    "i8": (),
+    "i32": (),
+}
 _INTEGERS_HELD = {"f32": 1 << 24, "f16": 1 << 11, "bf16": 1 << 8, "i8": 127, "i32": 1 << 30, "q8_0": 0}
 
 
@@ -37,8 +45,22 @@ class Ride(msgspec.Struct, frozen=True):
     engine: Engine
     mode: MatrixMode
 
+    @property
+    def a(self) -> DType:
+        return cast(DType, self.mode.a)
 
-def choose_mode(target: SpatialTarget, a: DType, b: DType, fill_a: Fill | None = None, fill_b: Fill | None = None) -> Ride:
+    @property
+    def b(self) -> DType:
+        return cast(DType, self.mode.b)
+
+    @property
+    def accumulator(self) -> DType:
+        return cast(DType, self.mode.accumulator)
+
+
+def choose_mode(
+    target: SpatialTarget, a: DType, b: DType, fill_a: Fill | None = None, fill_b: Fill | None = None
+) -> Ride:
     """The product for operands stored as `a` and `b`, with what is known of their values."""
     candidates = [Ride(e, m) for e in target.engines if "compute" in e.roles for m in e.matrix]
     for lossy in (False, True):
@@ -68,12 +90,19 @@ def largest_magnitude(fill: Fill | None) -> int | None:
     return None
 
 
-def is_exact(mode: MatrixMode, k: int, fill_a: Fill, fill_b: Fill, output: DType) -> bool:
-    """Integers that the operands hold, multiplied in full, whose every partial sum the accumulator holds."""
-    a, b = largest_magnitude(fill_a), largest_magnitude(fill_b)
+def is_exact(mode: MatrixMode, k: int, first: Tensor, second: Tensor, output: DType) -> bool:
+    """Integers that the operands hold, multiplied in full, whose every partial sum the accumulator holds.
+
+    Only of tensors from outside, whose fills are checked or stated there; what another section made is not claimed.
+    """
+    if {first.role, second.role} - {"INPUT", "WEIGHT"}:
+        return False
+    a, b = largest_magnitude(first.fill), largest_magnitude(second.fill)
     if a is None or b is None or mode.accumulator != "f32" or output != "f32":
         return False
-    held = a <= min(_INTEGERS_HELD[mode.a], 1 << mode.operand_bits) and b <= min(_INTEGERS_HELD[mode.b], 1 << mode.operand_bits)
+    held = a <= min(_INTEGERS_HELD[mode.a], 1 << mode.operand_bits) and b <= min(
+        _INTEGERS_HELD[mode.b], 1 << mode.operand_bits
+    )
     return held and k * a * b <= 1 << mode.accumulator_bits
 
 
@@ -86,7 +115,7 @@ def _holds(operand: str, stored: DType, fill: Fill | None, lossy: bool) -> bool:
     return lossy and operand in ROUNDED[stored]
 
 
-def _preference(mode: MatrixMode, a: DType, b: DType, integers: bool) -> tuple:
+def _preference(mode: MatrixMode, a: DType, b: DType, integers: bool) -> tuple[int, int, Fraction]:
     m, k, n = mode.tile
     widened = 0 if integers else (mode.a != a) + (mode.b != b)
     return widened, mode.operand_bits, Fraction(mode.cycles, m * k * n)

@@ -22,7 +22,6 @@ from pavane.ir.program import (
     LV_ITEM_Y,
     SITE_X,
     SITE_Y,
-    Fifo,
     Group,
     Loop,
     Node,
@@ -34,6 +33,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.walk import leaves, substituted, symbol_domain
+from pavane.passes.buffers import is_multicast
 from pavane.passes.predicting import section_spread
 from pavane.passes.section import section_of, with_section
 from pavane.reject import TooFewSites
@@ -88,14 +88,10 @@ def _placed(group: Group, shape: Shape, spread: Spread, items: dict[str, Item]) 
 def _rectangle(stages: tuple[Stage, ...], shape: Shape, spread: Spread) -> Rect:
     """All sites, or the first column or row for a group that leads a multicast."""
     filled = {step.fifo for stage in stages for _, step in leaves(stage.body) if isinstance(step, Push)}
-    kinds = {fifo.kind for fifo in shape.fifos if _is_multicast(fifo) and fifo.name in filled}
+    kinds = {fifo.kind for fifo in shape.fifos if is_multicast(fifo) and fifo.name in filled}
     width = 1 if "MULTICAST_ROW" in kinds else spread.width
     height = 1 if "MULTICAST_COLUMN" in kinds else spread.height
     return Rect(quasi(0), quasi(width), quasi(0), quasi(height))
-
-
-def _is_multicast(fifo: Fifo) -> bool:
-    return fifo.kind in ("MULTICAST_ROW", "MULTICAST_COLUMN")
 
 
 def _cyclic(body: tuple[Node, ...], items: dict[str, Item]) -> tuple[Node, ...]:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pavane.cost.model import Blocks, Prediction, predict
 from pavane.cost.spread import Spread, spread_items
 from pavane.cost.traffic import events, expected_values
 from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y, LV_KBLOCK, Program, Shape
 from pavane.ir.quasi import Domain, upper
-from pavane.ir.walk import symbol_domain
 from pavane.passes.blocks import stepping
+from pavane.passes.buffers import is_multicast
+from pavane.passes.reader_sharing import Kinds
 from pavane.targets.descriptor import SpatialTarget
-
-MULTICAST = ("MULTICAST_ROW", "MULTICAST_COLUMN")
 
 
 def section_spread(shape: Shape, domain: Domain, target: SpatialTarget) -> Spread:
     """The sites for the section's items; multicast needs rows and columns of sites to be rows and columns of items."""
-    only_grid = any(fifo.kind in MULTICAST for fifo in shape.fifos)
+    only_grid = any(is_multicast(fifo) for fifo in shape.fifos)
     return spread_items(upper(shape.items.y, domain), upper(shape.items.x, domain), target.grid, only_grid)
 
 
-def section_cycles(program: Program, shape: Shape, target: SpatialTarget) -> Prediction:
-    """The section's time with the blocks and FIFO kinds it has."""
+def section_prediction(
+    program: Program, shape: Shape, spread: Spread, target: SpatialTarget
+) -> Callable[[Kinds], Prediction]:
+    """The section's time with the blocks it has, as a function of what is multicast."""
     expected = expected_values(program)
-    spread = section_spread(shape, symbol_domain(program), target)
-    return predict(events(shape, target, expected), _blocks(shape, expected), spread, target)
+    work, blocks = events(shape, target, expected), section_blocks(shape, expected)
+    return lambda kinds: predict(work, blocks, spread, target, kinds)
 
 
-def _blocks(shape: Shape, expected: dict[str, int]) -> dict[str, Blocks]:
+def section_blocks(shape: Shape, expected: dict[str, int]) -> dict[str, Blocks]:
+    """Every variable's extent and block at the symbols' expected values."""
     turns = {LV_ITEM_Y: shape.items.y, LV_ITEM_X: shape.items.x}
     blocks = {var: Blocks(max(1, count.evaluate(expected)), 1, cut=False) for var, count in turns.items()}
     for step in (stepping(shape, var) for var in (LV_ITEM_Y, LV_ITEM_X, LV_KBLOCK)):

@@ -1,10 +1,12 @@
-"""A product section: y[r, n] = epilogue(SUM_k a[r, k] * w[n, k]), `a` the input or a panel that a prologue makes once a row of items.
+"""A product section: y[r, n] = epilogue(SUM_k a[r, k] * w[n, k]), `a` the input or a panel made by a prologue.
 
     rows of items: [load x, gains] prologue links -> carries, the last one the panel
-      items:       load w; acc = 0; acc += a . w^T over the whole K; epilogue links -> carries, the last one the slot; store
+      items:       load w; acc = 0; acc += a . w^T over the whole K; epilogue links -> carries, the last one the slot;
+      store
 
-The weight moves as it is stored. Items are blocks of the output's columns, or (`per_head`) one head each, whose index guards the ops.
-Under INT8_ACTIVATIONS a q8_0 weight meets a q8_0 panel; without a prologue one is made from the input. Refusals: `NoEngine`.
+The weight moves as it is stored. Items are blocks of the output's columns, or (`per_head`) one head each, whose index
+guards the ops. Under INT8_ACTIVATIONS a q8_0 weight meets a q8_0 panel; without a prologue one is made from the input.
+Refusals: `NoEngine`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from pavane.ir.expr import fn
+from pavane.ir.expr import Expr, fn
 from pavane.ir.program import (
     Carry,
     Init,
@@ -38,11 +40,12 @@ from pavane.passes.template import (
     WRITER,
     Axis,
     On,
-    Part,
     Operand,
+    Part,
     axis,
     compute,
     extents,
+    fixed_axis,
     front,
     index_axis,
     load,
@@ -87,8 +90,9 @@ class Grid(msgspec.Struct, frozen=True):
 class ProductOp(msgspec.Struct, frozen=True):
     """What a product section is made of.
 
-    `prologue_operands` are read before the items, `row_operands` stay for all items of a row, `item_operands` come with each.
-    The links named last in `prologue` and `epilogue` are the panel and the result; the product's own value is `product`.
+    `prologue_operands` are read before the items, `row_operands` stay for all items of a row, `item_operands` come with
+    each. The links named last in `prologue` and `epilogue` are the panel and the result; the product's own value is
+    `product`.
     """
 
     name: str
@@ -119,8 +123,10 @@ def block_grid(rows: Quasi, columns: int, target: SpatialTarget, symbols: Sequen
 
 def head_grid(rows: Quasi, heads: int, width: int, target: SpatialTarget, symbols: Sequence[Symbol]) -> Grid:
     """One head an item, its whole width in the slot."""
-    columns = Axis(quasi(0), width, quasi(1), quasi(width))
-    return Grid(axis(rows, target.tile[0], "LV_ITEM_Y", symbols_domain(symbols)), columns, index_axis(heads, "LV_ITEM_X"))
+    columns = fixed_axis(width, width)
+    return Grid(
+        axis(rows, target.tile[0], "LV_ITEM_Y", symbols_domain(symbols)), columns, index_axis(heads, "LV_ITEM_X")
+    )
 
 
 def input_rows(name: str, tensor: Tensor, rows: Axis, extent: Quasi, k: int, first_row: Quasi | int = 0) -> Operand:
@@ -147,7 +153,7 @@ def product_section(op: ProductOp, target: SpatialTarget, symbols: Sequence[Symb
     prologue = op.prologue or ((Link("panel", lambda s, r, c: s.get(op.input.formal, r, c)),) if int8 else ())
     ride = _ride(op, prologue, int8, target)
     if prologue:
-        prologue = (*prologue[:-1], msgspec.structs.replace(prologue[-1], dtype=ride.mode.a))
+        prologue = (*prologue[:-1], msgspec.structs.replace(prologue[-1], dtype=ride.a))
     parts, carries = _choreography(op, prologue, ride, target)
     numerics = _numerics(op, prologue, ride, int8)
     shape = template_shape(
@@ -164,13 +170,11 @@ def _ride(op: ProductOp, prologue: Sequence[Link], int8: bool, target: SpatialTa
 
 
 def _numerics(op: ProductOp, prologue: Sequence[Link], ride: Ride, int8: bool) -> Numerics:
-    operands = ((op.weight.formal, ride.mode.b),)
+    operands = ((op.weight.formal, ride.b),)
     if prologue:
-        return Numerics("INT8_ACTIVATIONS" if int8 else "FLOAT", ride.mode.accumulator, operands)
-    exact = not op.epilogue and is_exact(
-        ride.mode, op.k, op.input.tensor.fill, op.weight.tensor.fill, op.output.tensor.dtype
-    )
-    return Numerics("FLOAT", ride.mode.accumulator, ((op.input.formal, ride.mode.a), *operands), exact)
+        return Numerics("INT8_ACTIVATIONS" if int8 else "FLOAT", ride.accumulator, operands)
+    exact = not op.epilogue and is_exact(ride.mode, op.k, op.input.tensor, op.weight.tensor, op.output.tensor.dtype)
+    return Numerics("FLOAT", ride.accumulator, ((op.input.formal, ride.a), *operands), exact)
 
 
 def _choreography(
@@ -196,7 +200,7 @@ def _choreography(
         front(*op.item_operands), compute(*cuts), *result(op.output, last), pop(*op.item_operands),
     )  # fmt: skip
     parts = over_items(grid.items, (*prepare, *loads(held, target), front(*held)), item, (pop(*held),))
-    acc = Carry("acc", grid.rows.size, grid.cols.size, ride.mode.accumulator)
+    acc = Carry("acc", grid.rows.size, grid.cols.size, ride.accumulator)
     return parts, (*panel_carries, acc, *cut_carries)
 
 
@@ -211,13 +215,15 @@ def _last(op: ProductOp) -> Link:
 
 def _of_acc(scope: Scope) -> Scope:
     """`product` is the accumulator."""
-    return Scope(lambda name, r, c: scope.get("acc" if name == "product" else name, r, c), scope.variable, scope.first_row)
+    return Scope(
+        lambda name, r, c: scope.get("acc" if name == "product" else name, r, c), scope.variable, scope.first_row
+    )
 
 
 def _spec(op: ProductOp, prologue: Sequence[Link]) -> Spec:
     a = prologue[-1].name if prologue else op.input.formal
 
-    def product(scope: Scope, r: Quasi, c: Quasi):
+    def product(scope: Scope, r: Quasi, c: Quasi) -> Expr:
         return scope.total(op.k, lambda k: fn("mul", scope.get(a, r, k), scope.get(op.weight.formal, c, k)))
 
     head = quasi("i1") if op.grid.head else None
@@ -226,4 +232,3 @@ def _spec(op: ProductOp, prologue: Sequence[Link]) -> Spec:
     limits = (op.grid.rows.limit, op.grid.head.count, op.grid.cols.limit) if op.grid.head else (
         op.grid.rows.limit, op.grid.cols.limit)  # fmt: skip
     return Spec(op.output.formal, op.spec_origin, limits, _last(op).build(scope, quasi("i0"), column))
-

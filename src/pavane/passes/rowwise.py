@@ -1,7 +1,7 @@
 """A section without a product: element-wise chains, row reductions and norms over a matrix [rows, cols].
 
-Items are blocks of rows, and blocks of columns too where no value needs its whole row. Each item loads its blocks, computes the
-links into carries and the outputs into slots, and stores them.
+Items are blocks of rows, and blocks of columns too where no value needs its whole row. Each item loads its blocks,
+computes the links into carries and the outputs into slots, and stores them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pavane.passes.template import (
     axis,
     compute,
     extents,
+    fixed_axis,
     front,
     loads,
     over_items,
@@ -49,8 +50,8 @@ def matrix_axes(
 ) -> tuple[Axis, Axis]:
     """Blocks of a tile's rows, and of a tile's columns unless a whole row is needed."""
     domain = symbols_domain(symbols)
-    width = max(cols, 1) if whole_rows else target.tile[1]
-    return axis(rows, target.tile[0], "LV_ITEM_Y", domain), axis(cols, width, "LV_ITEM_X", domain)
+    blocks = fixed_axis(cols, cols) if whole_rows else axis(cols, target.tile[1], "LV_ITEM_X", domain)
+    return axis(rows, target.tile[0], "LV_ITEM_Y", domain), blocks
 
 
 def rowwise_section(op: RowwiseOp, target: SpatialTarget, symbols: Sequence[Symbol]) -> Program:

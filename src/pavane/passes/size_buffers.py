@@ -60,7 +60,7 @@ def _require_memory(shape: Shape, depths: Mapping[str, int], target: SpatialTarg
             needed=f"{sum(size for _, size in terms)} bytes",
             available=f"{usable_bytes(target)} bytes on a site of {target.name}",
             terms=[f"{name} {size} bytes" for name, size in terms if size],
-            remedy=f"smaller blocks, or a target with more local memory; {max(terms, key=lambda t: t[1])[0]} takes most",
+            remedy=f"smaller blocks, or more local memory; {max(terms, key=lambda term: term[1])[0]} takes most",
         )
 
 

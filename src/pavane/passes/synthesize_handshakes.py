@@ -39,18 +39,18 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.walk import leaves, rebuild
+from pavane.passes.buffers import is_multicast
 from pavane.passes.section import rect_of, section_of, with_section
 from pavane.reject import OutOfCounters
 from pavane.targets.descriptor import SpatialTarget
 
-MULTICAST = ("MULTICAST_ROW", "MULTICAST_COLUMN")
 _MEMBER_PREFIX = "receive_"
 
 
 def synthesize_handshakes(program: Program, target: SpatialTarget) -> Program:
     """The section with every multicast written out."""
     shape = section_of(program, "SIZED")
-    fifos = [fifo for fifo in shape.fifos if fifo.kind in MULTICAST]
+    fifos = [fifo for fifo in shape.fifos if is_multicast(fifo)]
     _require_counters(shape, len(fifos), target)
     for number, fifo in enumerate(fifos):
         shape = _handshaken(shape, fifo, 2 * number, target)
@@ -64,7 +64,7 @@ def _require_counters(shape: Shape, fifos: int, target: SpatialTarget) -> None:
             where=f"section {shape.name}",
             needed=f"{2 * fifos} counters",
             available=f"{target.counters.per_site} on a site of {target.name}",
-            terms=[f"{f.name}: credit and valid" for f in shape.fifos if f.kind in MULTICAST],
+            terms=[f"{f.name}: credit and valid" for f in shape.fifos if is_multicast(f)],
             remedy="a target with more counters, or one without multicast",
         )
 
@@ -79,7 +79,8 @@ def _handshaken(shape: Shape, fifo: Fifo, first_id: int, target: SpatialTarget) 
     leading = rebuild(stage.body, lambda node: _lead(node, fifo.name, credit, valid, to, count))
     receiving = rebuild(stage.body, lambda node: _receive(node, fifo.name, credit, valid, leader))
     groups = tuple(_with_stage(g, stage, leading) if g is group else g for g in shape.groups)
-    receivers = Group(_MEMBER_PREFIX + fifo.name, (Stage(stage.name, stage.engine, receiving),), members)
+    name = _MEMBER_PREFIX + fifo.name
+    receivers = Group(name, (Stage(name, stage.engine, receiving),), members)
     place = groups.index(next(g for g in groups if g.name == group.name)) + 1
     kind, bits = target.counters.kind, target.counters.bits
     return replace(

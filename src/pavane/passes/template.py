@@ -1,4 +1,4 @@
-"""How a TEMPLATE section is put together: axes of the work grid, operands with their FIFOs, stages, and the program around them.
+"""How a TEMPLATE section is put together: axes of the work grid, operands with their FIFOs, stages, the program.
 
 A section's choreography is written once, as one list in which every step says whose it is (`On`) and loops stand around
 (`Around`); `stage_bodies` gives each stage its own steps with the loops that hold any of them. An `Operand` is a formal
@@ -8,6 +8,7 @@ with the window that one item needs of it, the tensor it is bound to, and the re
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -55,7 +56,9 @@ Y, X = quasi(LV_ITEM_Y), quasi(LV_ITEM_X)
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One dimension of the output as items walk it: item `v` has [start, start + size) clipped at `limit`, of `count` items."""
+    """One dimension of the output as items walk it: item `v` has [start, start + size) clipped at `limit`, of `count`
+    items.
+    """
 
     start: Quasi
     size: int
@@ -111,12 +114,20 @@ Part = On | Around
 
 
 def axis(extent: Quasi | int, tile: int, var: str, domain: Domain) -> Axis:
-    """Steps of `tile` along `var`, or one whole step where the extent is never more than a tile."""
+    """Steps of a tile (or of the whole extent when that is less) along `var`; a symbol that fits one tile is one whole
+    step.
+    """
     extent = quasi(extent)
     most = upper(extent, domain)
-    if most <= tile:
-        return Axis(quasi(0), most, quasi(1), extent)
-    return Axis(tile * quasi(var), tile, extent.ceil(tile), extent)
+    size = min(tile, most)
+    if most == 1 or (not extent.is_const and most <= tile):
+        return fixed_axis(extent, most)
+    return Axis(size * quasi(var), size, extent.ceil(size), extent)
+
+
+def fixed_axis(extent: Quasi | int, most: int) -> Axis:
+    """All of a dimension in every item."""
+    return Axis(quasi(0), most, quasi(1), quasi(extent))
 
 
 def index_axis(count: int, var: str) -> Axis:
@@ -141,13 +152,13 @@ def symbols_domain(symbols: Iterable[Symbol]) -> Domain:
     return Domain((s.name, s.lo, s.hi) for s in symbols)
 
 
-# --- steps --------------------------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------------------------
 
 
 def load(operand: Operand, target: SpatialTarget) -> On:
     """The reader brings the window; a FIFO that only binds it needs no fence."""
-    filled = (Reserve(operand.fifo), Load(operand.fifo, operand.formal, operand.window))
-    fence = () if is_alias(operand, target) else (Fence(),)
+    filled: tuple[Step, ...] = (Reserve(operand.fifo), Load(operand.fifo, operand.formal, operand.window))
+    fence: tuple[Step, ...] = () if is_alias(operand, target) else (Fence(),)
     return On(operand.stage, (*filled, *fence, Push(operand.fifo)))
 
 
@@ -170,12 +181,14 @@ def compute(*ops: ComputeOp) -> On:
 def result(operand: Operand, *ops: ComputeOp) -> tuple[On, On]:
     """Compute fills a slot, the writer stores it."""
     fifo = operand.fifo
-    filled = (Reserve(fifo), *(Compute(op) for op in ops), Push(fifo))
+    filled: tuple[Step, ...] = (Reserve(fifo), *(Compute(op) for op in ops), Push(fifo))
     stored = (Front(fifo), Store(fifo, operand.formal, operand.window), Fence(), Pop(fifo))
     return On(COMPUTE, filled), On(WRITER, stored)
 
 
-def over_items(items: Items, before: Sequence[Part], item: Sequence[Part], after: Sequence[Part] = ()) -> tuple[Part, ...]:
+def over_items(
+    items: Items, before: Sequence[Part], item: Sequence[Part], after: Sequence[Part] = ()
+) -> tuple[Part, ...]:
     """`before` and `after` once a row of items, `item` for each."""
     return (Around(LV_ITEM_Y, items.y, (*before, Around(LV_ITEM_X, items.x, tuple(item)), *after)),)
 
@@ -192,7 +205,7 @@ def stage_bodies(parts: Sequence[Part], stage: str) -> tuple[Node, ...]:
     return tuple(out)
 
 
-# --- FIFOs and the program ----------------------------------------------------------------------------------------------
+# --- FIFOs and the program --------------------------------------------------------------------------------------------
 
 
 def is_alias(operand: Operand, target: SpatialTarget) -> bool:
@@ -202,12 +215,12 @@ def is_alias(operand: Operand, target: SpatialTarget) -> bool:
 
 def fifo_of(operand: Operand, target: SpatialTarget) -> Fifo:
     rows, cols = operand.slot
-    kind = "ALIAS" if is_alias(operand, target) else "LOCAL"
+    kind: Literal["ALIAS", "LOCAL"] = "ALIAS" if is_alias(operand, target) else "LOCAL"
     return Fifo(operand.fifo, kind, rows, cols, operand.tensor.dtype, PLACEHOLDER_DEPTH)
 
 
 def formal_of(operand: Operand) -> Formal:
-    role = "OUT" if operand.stage == WRITER else "IN"
+    role: Literal["OUT", "IN"] = "OUT" if operand.stage == WRITER else "IN"
     return Formal(operand.formal, operand.shape, operand.tensor.dtype, role, operand.tensor.fill)
 
 

@@ -1,7 +1,8 @@
-"""What a step does to data, in functional mode. Each function prepares a step once and returns what to call when it runs.
+"""What a step does to data, in functional mode. Each function prepares a step once and returns what to call each
+time.
 
-Loads, stores and sends return a thunk that moves the bytes; steps.py calls it when the transfer completes. `env` gives every
-variable's value at the step. A read of what its buffer's present user has not written is a `PoisonRead`.
+Loads, stores and sends return a thunk that moves the bytes; steps.py calls it when the transfer completes. `env`
+gives every variable's value at the step. A read of what its buffer's present user has not written is a `PoisonRead`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Env = dict[str, int]
 Effect = Callable[[], None]
 
 
-# --- transfers ----------------------------------------------------------------------------------------------------------
+# --- transfers --------------------------------------------------------------------------------------------
 
 
 def load(context: Context, step: Load) -> Callable[[Env, int, int], Effect]:
@@ -122,7 +123,9 @@ def _index(context: Context, index: Indirect, env: Env) -> int:
         raise _poison(context.place, index.via, "reads an index that nothing has written")
     value = int(shown.array[row, col])
     if not index.lo <= value < index.hi:
-        raise SimulationFault(f"an index of {index.tensor} is {value}", where=str(context.place), needed=f"[{index.lo}, {index.hi})")
+        raise SimulationFault(
+            f"an index of {index.tensor} is {value}", where=str(context.place), needed=f"[{index.lo}, {index.hi})"
+        )
     return value
 
 
@@ -133,7 +136,9 @@ def _place_in_slot(origin: Origin | None, element: tuple[int, ...]) -> tuple[int
     return row, element[-1] - origin.start[-1]
 
 
-def _window_part(place: Place, formal: FormalState, window: Window, start: tuple[int, ...], rows: int, cols: int) -> Region:
+def _window_part(
+    place: Place, formal: FormalState, window: Window, start: tuple[int, ...], rows: int, cols: int
+) -> Region:
     """The two-dimensional part of a formal that a window covers, already clipped to rows x cols."""
     block = block_elements(formal.dtype)
     where: list[slice | int | None] = [] if window.row >= 0 else [None]
@@ -146,7 +151,7 @@ def _window_part(place: Place, formal: FormalState, window: Window, start: tuple
     return formal.region.part(*where)  # type: ignore[union-attr, arg-type]
 
 
-# --- computing ----------------------------------------------------------------------------------------------------------
+# --- computing --------------------------------------------------------------------------------------------
 
 
 def init(context: Context, step: Init) -> Effect:
@@ -220,10 +225,9 @@ def _gathered(context: Context, name: str, rows: np.ndarray, cols: np.ndarray) -
     dtype = buffer_of(context.section.shape, name).dtype
     block = block_elements(dtype)
     shown = _shown(_buffer(context, name))
-    height, width = shown.array.shape
     if rows.size and cols.size:
-        _inside(context.place, shown, name, int(rows.min()), int(rows.max() - rows.min()) + 1, int(cols.min()) // block, 1)
-        _inside(context.place, shown, name, 0, min(1, height), int(cols.max()) // block, min(1, width))
+        row, col = int(rows.min()), int(cols.min()) // block
+        _inside(context.place, shown, name, row, int(rows.max()) - row + 1, col, int(cols.max()) // block - col + 1)
     if shown.owner is not None and not (shown.owner[rows, cols // block] == shown.writer).all():
         raise _poison(context.place, name, "reads elements that nothing has written")
     found = shown.array[rows, cols // block]
@@ -241,11 +245,11 @@ def _assign(context: Context, ref: Ref, env: Env, numbers: np.ndarray) -> None:
     target.part(slice(row, row + array.shape[0]), slice(col, col + array.shape[1])).write(array)
 
 
-# --- buffers ------------------------------------------------------------------------------------------------------------
+# --- buffers ----------------------------------------------------------------------------------------------
 
 
 def _buffer(context: Context, name: str, written: bool = False) -> Buffer:
-    """What a name means here: a carry, the slot held in front, or the slot being filled (which a destination means first)."""
+    """What a name means here: a carry, the slot in front, or the slot being filled (for a destination, that first)."""
     if any(c.name == name for c in context.section.shape.carries):
         return context.carry(name)
     fifo, agent = context.fifo(name), context.agent
@@ -280,4 +284,8 @@ def _inside(place: Place, shown: Region, name: str, row: int, rows: int, col: in
 
 
 def _poison(place: Place, name: str, what: str) -> PoisonRead:
-    return PoisonRead(f"{name}: {what}", where=str(place), remedy="a fence, a wait or an initialisation is missing, or a span is too long")
+    return PoisonRead(
+        f"{name}: {what}",
+        where=str(place),
+        remedy="a fence, a wait or an initialisation is missing, or a span is too long",
+    )

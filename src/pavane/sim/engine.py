@@ -1,7 +1,8 @@
 """The clock and the processes: a heap of (time, sequence, what happens), so that equal runs are equal to the cycle.
 
-An *agent* is one worker on one site. It runs its generator until that yields: cycles to let pass, or a negative number when the agent is
-parked and somebody must wake it. When the heap is empty and agents are left, nobody can: `Deadlock`.
+An *agent* is one worker on one site. It runs its generator until that yields: cycles to let pass, or a negative
+number when the agent is parked and somebody must wake it. When the heap is empty and agents are left, nobody can:
+`Deadlock`.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Agent:
     """One worker on one site, during one launch."""
 
     __slots__ = (
-        "_since", "_steps", "busy_cycles", "clock", "done_at", "engine", "ended_at", "events", "last_done_at", "parked", "pending",
-        "site", "unfenced", "waits", "worker", "worker_index",
+        "_since", "_steps", "busy_cycles", "clock", "done_at", "ended_at", "engine", "events", "last_done_at", "parked",
+        "pending", "site", "unfenced", "waits", "worker", "worker_index",
     )  # fmt: skip
 
     def __init__(
@@ -102,7 +103,7 @@ class Agent:
         self.parked: tuple[Place, str, Callable[[], str]] | None = None
         self.ended_at: int | None = None
         self._since = 0
-        self._steps: Generator[int, None, None] | None = None
+        self._steps: Generator[int, None, None] = iter_nothing()
 
     def begin(self, steps: Generator[int, None, None], time: int) -> None:
         self._steps = steps
@@ -144,6 +145,10 @@ class Agent:
         self.busy_cycles += cycles
         if self.events is not None and cycles > 0:
             self.events.append(Event(self.site, self.engine.name, self.worker, kind, name, self.clock.now, cycles))
+
+
+def iter_nothing() -> Generator[int, None, None]:
+    yield from ()
 
 
 def run_to_end(clock: Clock, agents: Sequence[Agent]) -> None:

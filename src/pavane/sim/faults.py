@@ -2,10 +2,10 @@
 
     SpatialReject
     +-- SimulationFault      the base; `terms` hold the details
-        +-- Deadlock           every process that is left waits: one term a process, with what it waits for
-        +-- PoisonRead         a value was used that nothing had written (yet), or outside its buffer
-        +-- ProtocolFault      steps in an order that has no meaning: a push without a reserve, a send into a slot nobody reserved
-        +-- UnwrittenOutput    a launch ended and an element of an output was never written
+        +-- Deadlock          every process that is left waits: one term a process, with what it waits for
+        +-- PoisonRead        a value was used that nothing had written (yet), or outside its buffer
+        +-- ProtocolFault     steps in an order without meaning: a push without a reserve, a send nobody has a slot for
+        +-- UnwrittenOutput   a launch ended and an element of an output was never written
 
 A program that the checker accepted raises none of them; they are what tests of broken programs look for.
 """

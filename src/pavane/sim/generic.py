@@ -1,8 +1,12 @@
 """Generic: an expression evaluated for all rows and columns at once.
 
-An operand's elements are asked of `read(name, rows, cols)`, where rows and cols are index arrays that broadcast to [rows, cols, k]. Floats are
-f32 and round after every operator; integers stay integers while only integers meet. exp and its like are computed in
-float64 and rounded to f32. SUM adds in ascending LV_GEN_K, one by one, in f32. `round` takes halves away from zero; `cast` truncates.
+An operand's elements are asked of `read(name, rows, cols)`, where rows and cols are index arrays that broadcast to
+[rows, cols, k]. Floats are f32 and round after every operator; integers stay integers while only integers meet. exp
+and its like are computed in float64 and rounded to f32. `round` takes halves away from zero; `cast` truncates and
+saturates.
+
+SUM has one tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, in f32, then lane l + 8 is added
+to lane l, and so on by halving.
 """
 
 from __future__ import annotations
@@ -15,15 +19,17 @@ import numpy as np
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var
 from pavane.ir.program import LV_GEN_COL, LV_GEN_K, LV_GEN_ROW
 from pavane.ir.quasi import Quasi
+from pavane.sim.matmul import folded
 from pavane.sim.numbers import NUMPY, half_away
 
 Read = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
 Point = Mapping[str, int | np.ndarray]
+SUM_LANES = 16
 
 
 def evaluated(expr: Expr, read: Read, variables: Mapping[str, int], rows: int, cols: int) -> np.ndarray:
     """The [rows, cols] values of an expression at loop variables, sites and symbols."""
-    point = {
+    point: dict[str, int | np.ndarray] = {
         **variables,
         LV_GEN_ROW: np.arange(rows).reshape(rows, 1, 1),
         LV_GEN_COL: np.arange(cols).reshape(1, cols, 1),
@@ -73,9 +79,15 @@ def _reduced(expr: Reduce, read: Read, point: Point) -> np.ndarray:
         terms = np.broadcast_to(terms, (*terms.shape[:2], steps.shape[2]))
     if expr.kind == "MAX":
         return terms.max(axis=2, keepdims=True)
-    if not steps.size:
-        return np.zeros((*terms.shape[:2], 1), terms.dtype)
-    return np.add.accumulate(terms, axis=2, dtype=terms.dtype)[:, :, -1:]
+    return _tree_sum(terms)[:, :, None]
+
+
+def _tree_sum(terms: np.ndarray) -> np.ndarray:
+    lanes = np.zeros((*terms.shape[:2], SUM_LANES), terms.dtype)
+    for start in range(0, terms.shape[2], SUM_LANES):
+        part = terms[:, :, start : start + SUM_LANES]
+        lanes[:, :, : part.shape[2]] += part
+    return folded(lanes)
 
 
 def _applied(expr: Fn, args: list[np.ndarray]) -> np.ndarray:

@@ -1,6 +1,8 @@
-"""What is checked before anything moves: the program is for this target, the symbols are in range, the arrays are what they must be.
+"""What is checked before anything moves: the program is for this target, the symbols are in range, the arrays are
+what they must be.
 
-Everything here refuses with `LaunchReject` (a program that cannot be simulated at all: `ArgumentReject`), naming the tensor or symbol.
+Everything here refuses with `LaunchReject` (a program that cannot be simulated at all: `ArgumentReject`), naming the
+tensor or symbol.
 """
 
 from __future__ import annotations
@@ -23,17 +25,37 @@ def check_program(program: Program, target: SpatialTarget) -> None:
     if program.phase not in ("PERSISTENT", "VERIFIED"):
         raise ArgumentReject(f"only a PERSISTENT or VERIFIED program can be simulated, this one is {program.phase}")
     if program.target_digest != target_digest(target):
-        raise ArgumentReject(f"the program is for {program.target}, not for this {target.name}", remedy="compile it for this target")
+        raise ArgumentReject(
+            f"the program is for {program.target}, not for this {target.name}", remedy="compile it for this target"
+        )
     for shape in program.shapes:
         for fifo in shape.fifos:
             if fifo.kind == "FORWARDED":
                 raise ArgumentReject("forwarded FIFOs are not simulated yet", where=f"{shape.name}.{fifo.name}")
 
+    _check_engines(program, target)
+
+
+def _check_engines(program: Program, target: SpatialTarget) -> None:
+    """Each engine of each site runs at most one worker."""
+    names = [engine.name for engine in target.engines]
+    taken: dict[tuple[int, int, str], str] = {}
+    for worker in program.workers:
+        if worker.engine not in names:
+            raise ArgumentReject(f"{target.name} has no engine {worker.engine!r}", where=f"worker {worker.name}")
+        for x in range(worker.rect.x0.const, worker.rect.x1.const):
+            for y in range(worker.rect.y0.const, worker.rect.y1.const):
+                other = taken.setdefault((x, y, worker.engine), worker.name)
+                if other != worker.name:
+                    raise ArgumentReject(f"workers {other} and {worker.name} share {worker.engine} of site ({x}, {y})")
+
 
 def check_symbols(program: Program, symbols: Mapping[str, int]) -> None:
     unknown = sorted(set(symbols) - {s.name for s in program.symbols})
     if unknown:
-        raise LaunchReject(f"the program has no symbol {unknown[0]!r}", available=", ".join(s.name for s in program.symbols))
+        raise LaunchReject(
+            f"the program has no symbol {unknown[0]!r}", available=", ".join(s.name for s in program.symbols)
+        )
     for symbol in program.symbols:
         value = symbols.get(symbol.name)
         if not isinstance(value, int) or not symbol.lo <= value <= symbol.hi:
@@ -86,7 +108,8 @@ def check_indices(program: Program, name: str, array: np.ndarray) -> None:
     for formal, index in index_uses(program):
         if formal == name and array.size and not (index.lo <= array.min() and array.max() < index.hi):
             raise LaunchReject(
-                f"tensor {name!r} holds indices from {array.min()} to {array.max()}", needed=f"{index.lo} to {index.hi - 1}"
+                f"tensor {name!r} holds indices from {array.min()} to {array.max()}",
+                needed=f"{index.lo} to {index.hi - 1}",
             )
 
 

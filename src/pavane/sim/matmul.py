@@ -1,9 +1,11 @@
 """MatmulTiles in the order that its Tree states, vectorised over rows and columns.
 
-Operands arrive as the values that the engine takes: f32 arrays, or q8_0 blocks on both sides. One lane adds terms in ascending k; several
-lanes add their own terms, and each atom's lanes are folded pairwise. A fused multiply-add is a float64 product and sum rounded to
-f32: the product is exact, so this is the fused result up to a double rounding. Products of q8_0 blocks on both sides add a lane's terms of
-a block as integers (exact), times the product of the two scales (exact in f32), one multiply-add a block and lane.
+Operands arrive as the values that the engine takes: f32 arrays, or q8_0 blocks on both sides. One lane adds terms in
+ascending k; several lanes add their own terms, and each atom's lanes are folded pairwise. A fused multiply-add is a
+float64 product and sum rounded to f32: the product is exact, so this is the fused result up to a double rounding.
+
+Products of q8_0 blocks on both sides: in each block lane l of L is the integer sum (exact) of the 32 / L products
+from (32 / L) * l on, met with the product of the two scales (exact in f32) by one multiply-add a block and lane.
 
 Integers whose every partial sum fits f32's 24 bits give one answer in any order, so they take one float64 product.
 """
@@ -26,7 +28,7 @@ def accumulated(acc: np.ndarray, a: np.ndarray, b: np.ndarray, tree: Tree) -> np
         return _ascending(acc, a, b, tree.fused)
     for start in range(0, a.shape[1], tree.atom or a.shape[1]):
         stop = start + (tree.atom or a.shape[1])
-        acc = acc + _folded(_lanes(a[:, start:stop], b[:, start:stop], tree))
+        acc = acc + folded(_lanes(a[:, start:stop], b[:, start:stop], tree))
     return acc
 
 
@@ -34,8 +36,8 @@ def accumulated_q8(acc: np.ndarray, a: np.ndarray, b: np.ndarray, tree: Tree) ->
     """The same for q8_0 blocks on both sides: [rows, k / 32], [cols, k / 32]."""
     blocks = a.shape[1]
     scales = a["d"].astype(np.float32)[:, None, :] * b["d"].astype(np.float32)[None, :, :]
-    left, right = (x["q"].astype(np.int32).reshape(len(x), blocks, -1, tree.lanes) for x in (a, b))
-    sums = np.einsum("rbjl,cbjl->rcbl", left, right).astype(np.float32)
+    left, right = (x["q"].astype(np.int32).reshape(len(x), blocks, tree.lanes, -1) for x in (a, b))
+    sums = np.einsum("rblj,cblj->rcbl", left, right).astype(np.float32)
     if tree.lanes == 1:
         for block in range(blocks):
             acc = _multiply_add(acc, scales[:, :, block], sums[:, :, block, 0], tree.fused)
@@ -45,7 +47,7 @@ def accumulated_q8(acc: np.ndarray, a: np.ndarray, b: np.ndarray, tree: Tree) ->
         lanes = np.zeros((*acc.shape, tree.lanes), np.float32)
         for block in range(start, min(start + atom, blocks)):
             lanes = _multiply_add(lanes, scales[:, :, block, None], sums[:, :, block], tree.fused)
-        acc = acc + _folded(lanes)
+        acc = acc + folded(lanes)
     return acc
 
 
@@ -77,7 +79,7 @@ def _lanes(a: np.ndarray, b: np.ndarray, tree: Tree) -> np.ndarray:
     return lanes
 
 
-def _folded(lanes: np.ndarray) -> np.ndarray:
+def folded(lanes: np.ndarray) -> np.ndarray:
     """Add lane l and l + half until one is left."""
     while lanes.shape[2] > 1:
         half = lanes.shape[2] // 2

@@ -1,8 +1,9 @@
 """Bytes and who wrote them: the memories of sites and of the tensors, in functional mode.
 
-Every byte has an *owner*: the buffer that wrote it last, 0 while nothing has (poison, 0xFF: a NaN in every float type). A read is legal
-only where the reader's own buffer wrote every byte: so a late load, padding, a missing initialisation and two live buffers
-at one address are all caught, whatever the element type. Loads move owners along with data: poison stays poison.
+Every byte has an *owner*: the buffer that wrote it last, 0 while nothing has (poison, 0xFF: a NaN in every float
+type). A read is legal only where the reader's own buffer wrote every byte: so a late load, padding, a missing
+initialisation and two live buffers at one address are all caught, whatever the element type. Loads move owners along
+with data: poison stays poison.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Element types as numpy holds them, and rounding into them.
 
-`q8_0` is a structured type of 34 bytes: `d` the f16 scale, `q` 32 signed bytes; an array of it has a last dimension 32 times shorter.
-`values` gives what an array means (f32 for float types, int64 for integers); `stored` rounds values into a type: to
-nearest even for floats; q8_0 as docs/ir.md says: scale = f16(max|x| / 127), quant = round(x / scale), half away from zero.
+`q8_0` is a structured type of 34 bytes: `d` the f16 scale, `q` 32 signed bytes; an array of it has a last dimension
+32 times shorter. `values` gives what an array means (f32 for float types, int64 for integers); `stored` rounds
+values into a type: to nearest even for floats; q8_0 as docs/ir.md says: scale = f16(max|x| / 127), quant = round(x /
+scale), half away from zero, at most 127.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def quantised(numbers: np.ndarray) -> np.ndarray:
         out["d"] = (np.abs(blocks).max(axis=-1) / np.float32(127)).astype(np.float16)
         scale = out["d"].astype(np.float32)[..., None]
         quants = np.where(scale == 0, np.float32(0), half_away(blocks / scale))
-    out["q"] = np.clip(np.nan_to_num(quants), -128, 127).astype(np.int8)
+    out["q"] = np.clip(np.nan_to_num(quants), -127, 127).astype(np.int8)
     return out
 
 

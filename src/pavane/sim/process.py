@@ -8,10 +8,12 @@ The generator walks the steps in written order and calls one handler a step with
     Send, Post         the rectangle x0, x1, y0, y1
     all others         nothing
 
-A handler returns cycles to wait, or a negative number when the process is parked until somebody wakes it; the generator yields that. Steps
-that may block (Reserve, Front, Wait) are asked again until they return 0. In functional mode each handler gets, first, the values of all variables.
+A handler returns cycles to wait, or a negative number when the process is parked until somebody wakes it; the
+generator yields that. Steps that may block (Reserve, Front, Wait) are asked again until they return 0. In functional
+mode each handler gets, first, the values of all variables.
 
-Only integers and names `v0`, `w0`, ... of our own making reach the text, so a program from a file cannot put words into it.
+Only integers and names `v0`, `w0`, ... of our own making reach the text, so a program from a file cannot put words
+into it.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def compile_turn(blocking: bool) -> Body:
 
 def _function(text: str) -> Body:
     scope: dict[str, Body] = {}
-    exec(compile(text, "<pavane process>", "exec"), {"__builtins__": {"range": range}}, scope)  # noqa: S102
+    exec(compile(text, "<pavane process>", "exec"), {"__builtins__": {"range": range}}, scope)
     return scope["start"]
 
 
@@ -189,4 +191,3 @@ def _text(value: Quasi, scope: _Scope) -> str:
         name = scope.names[atom] if isinstance(atom, str) else f"(({_text(atom.numerator, scope)}) // {atom.divisor})"
         parts.append(name if coefficient == 1 else f"{coefficient} * {name}")
     return " + ".join(parts)
-

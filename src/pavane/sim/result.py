@@ -87,7 +87,9 @@ def summed(results: Sequence[SimResult]) -> SimResult:
             )
         for w in result.waits:
             waits[w.worker, w.site, w.what] = waits.get((w.worker, w.site, w.what), 0) + w.cycles
-    table = sorted((Waited(*key, cycles) for key, cycles in waits.items()), key=lambda w: (-w.cycles, w.worker, w.site, w.what))
+    table = sorted(
+        (Waited(*key, cycles) for key, cycles in waits.items()), key=lambda w: (-w.cycles, w.worker, w.site, w.what)
+    )
     channels = tuple(
         ChannelTraffic(
             sum(c.read_bytes for c in column), sum(c.written_bytes for c in column), sum(c.busy_cycles for c in column)

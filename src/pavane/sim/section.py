@@ -66,12 +66,16 @@ class Context:
 
 def buffer_of(shape: Shape, name: str) -> Fifo | Carry:
     """The declaration of a FIFO or carry."""
-    return next(b for b in (*shape.fifos, *shape.carries) if b.name == name)
+    return next(b for b in declared(shape) if b.name == name)
+
+
+def declared(shape: Shape) -> tuple[Fifo | Carry, ...]:
+    return (*shape.fifos, *shape.carries)
 
 
 def operand_types(shape: Shape) -> dict[str, str]:
-    """In which type a matrix engine takes each buffer: its own, or what the numerics say of the formal that fills it."""
-    types: dict[str, str] = {b.name: b.dtype for b in (*shape.fifos, *shape.carries)}
+    """In which type a matrix engine takes each buffer: its own, or what the numerics say of the formal behind it."""
+    types: dict[str, str] = {b.name: b.dtype for b in declared(shape)}
     overrides = dict(shape.numerics.operands)
     for process in shape.processes:
         for _, step in leaves(process.body):
@@ -100,4 +104,3 @@ def pitches(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
 def units(elements: int, dtype: str) -> int:
     """Stored units (blocks for q8_0) of so many elements."""
     return -(-elements // block_elements(dtype))
-

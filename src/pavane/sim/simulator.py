@@ -1,10 +1,12 @@
 """Simulate a PERSISTENT or VERIFIED program on its target: numbers, time, or both.
 
-`functional` moves real numbers in the program's numerics; `timing` counts cycles from the descriptor. With both, every transfer and op happens at its
-cycle; functional alone lets a transfer complete at its fence, as late as is allowed; timing alone moves no data, gives
-the same cycles (time never depends on a value) and is fast. `trace` keeps every engine's events (trace.py writes them).
+`functional` moves real numbers in the program's numerics; `timing` counts cycles from the descriptor. With both,
+every transfer and op happens at its cycle; functional alone lets a transfer complete at its fence, as late as is
+allowed; timing alone moves no data, gives the same cycles (time never depends on a value) and is fast. `trace` keeps
+every engine's events (trace.py writes them).
 
-Refuses with LaunchReject what a launch must not start with. A program that no checker would accept ends in a SimulationFault (faults.py).
+Refuses with LaunchReject what a launch must not start with. A program that no checker would accept ends in a
+SimulationFault (faults.py).
 """
 
 from __future__ import annotations
@@ -14,7 +16,22 @@ from functools import partial
 
 import numpy as np
 
-from pavane.ir.program import Carry, Instance, Post, Process, Program, Rect, Run, Shape, Tensor, Turn, Wait, Worker
+from pavane.ir.program import (
+    SITE_X,
+    SITE_Y,
+    Carry,
+    Instance,
+    Post,
+    Process,
+    Program,
+    Rect,
+    Run,
+    Shape,
+    Tensor,
+    Turn,
+    Wait,
+    Worker,
+)
 from pavane.ir.walk import leaves, named, operands, symbol_domain
 from pavane.reject import ArgumentReject, LaunchReject
 from pavane.sim.engine import Agent, Place, Site, run_to_end
@@ -52,7 +69,7 @@ def simulate(
     timing: bool = True,
     trace: bool = False,
 ) -> SimResult:
-    """Launch a program `epochs` times with the same symbols and inputs. `tensors`: WEIGHTs, INPUTs, and STATE to begin with."""
+    """Launch a program `epochs` times with the same symbols. `tensors`: WEIGHTs, INPUTs, and STATE to begin with."""
     if epochs < 1:
         raise ArgumentReject("a simulation has at least one epoch", needed=str(epochs))
     given = dict(tensors or {})
@@ -81,6 +98,8 @@ class Simulator:
         self._machine = Machine(program, target, functional, timing, trace)
         self._engines = {engine.name: engine for engine in target.engines}
         self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._unfenced: list[str] = []
+        self._broken = False
         self._turns = {kind: compile_turn(blocking=kind is Wait) for kind in (Wait, Post)}
         self._operand_types = {shape.name: operand_types(shape) for shape in program.shapes}
         self._frontiers = {t.name: 0 for t in program.tensors if t.transition is not None}
@@ -110,21 +129,25 @@ class Simulator:
         check_indices(self.program, tensor.name, whole)
         self._tensors.fill(tensor.name, whole)  # type: ignore[union-attr]
 
-    # --- a launch ---------------------------------------------------------------------------------------------------
+    # --- a launch ------------------------------------------------------------------------------------------
 
     def launch(self, symbols: Mapping[str, int], inputs: Arrays | None = None) -> SimResult:
-        """One epoch: every worker's body once."""
+        """One epoch: every worker's body once. After a SimulationFault the simulator is of no more use."""
+        if self._broken:
+            raise ArgumentReject("an earlier launch of this simulator ended in a fault", remedy="make a new Simulator")
         check_symbols(self.program, symbols)
-        check_transitions(self.program, symbols, self._frontiers)
         self._take_inputs(symbols, inputs or {})
-        agents = self._start(symbols)
         machine = self._machine
+        self._broken = True
+        agents = self._start(symbols)
         run_to_end(machine.clock, agents)
-        self._check_end(agents)
+        self._check_end()
         self._advance(symbols)
         cycles = max((a.ended_at or 0 for a in agents), default=0)
+        outputs = self._read("OUTPUT", symbols)
+        self._broken = False
         return SimResult(
-            outputs=self._read("OUTPUT", symbols),
+            outputs=outputs,
             state=self._read("STATE", symbols),
             cycles=cycles,
             epoch_cycles=(cycles,),
@@ -138,6 +161,7 @@ class Simulator:
     def _take_inputs(self, symbols: Mapping[str, int], inputs: Arrays) -> None:
         if self._tensors is None:
             return
+        check_transitions(self.program, symbols, self._frontiers)
         self._tensors.forget(("SCRATCH", "OUTPUT"))
         for tensor in self.program.tensors:
             if tensor.role == "INPUT" and tensor.name not in inputs:
@@ -178,23 +202,26 @@ class Simulator:
 
     def _body(self, worker: Worker, agent: Agent, sections: list[Section], symbols: Mapping[str, int]) -> Steps:
         """The generator of a worker on a site: its turns, one after the other."""
-        values = {**symbols, "SITE_X": agent.site[0] - worker.rect.x0.const, "SITE_Y": agent.site[1] - worker.rect.y0.const}
+        values = {**symbols, **_coordinates(agent.site, worker.rect)}
         for number, turn in enumerate(worker.body):
             if isinstance(turn, Run):
-                yield from self._run(sections[turn.instance], turn.process, agent, values)
+                yield from self._run(sections[turn.instance], turn.process, agent, symbols)
             else:
                 place = Place(agent, "", worker.name, number, turn)
                 yield from self._turns[type(turn)]([self._turn_handler(turn, agent, place, values)])
 
-    def _run(self, section: Section, name: str, agent: Agent, values: Mapping[str, int]) -> Steps:
+    def _run(self, section: Section, name: str, agent: Agent, symbols: Mapping[str, int]) -> Steps:
         process = named(section.shape.processes, name)
         compiled = self._compile(section.shape, process)
         if self._machine.functional:
             for carry in _carries(section.shape, process):
                 self._machine.carry(agent.site, section.shape, carry).fresh = True
+        values = {**symbols, **_coordinates(agent.site, process.rect, section.home)}
         yield from compiled.start(bind(section, agent, name, compiled.steps), *(values[v] for v in compiled.variables))
         if agent.unfenced:
-            raise ProtocolFault(f"process {name} ended with {agent.unfenced} transfers that no fence has awaited", where=section.name)
+            place = f"process {name} on {agent.engine.name} of site {agent.site} ended with {agent.unfenced}"
+            self._unfenced.append(f"{place}, section {section.name}")
+            agent.unfenced = 0
 
     def _compile(self, shape: Shape, process: Process) -> Compiled:
         key = (shape.name, process.name)
@@ -216,9 +243,11 @@ class Simulator:
         ]
         return post_handler(agent, self._machine, turn.n, counter.name, lambda _: sinks)  # type: ignore[union-attr]
 
-    # --- its end ----------------------------------------------------------------------------------------------------
+    # --- its end -------------------------------------------------------------------------------------------
 
-    def _check_end(self, agents: list[Agent]) -> None:
+    def _check_end(self) -> None:
+        if self._unfenced:
+            raise ProtocolFault("transfers that no fence awaited", terms=self._unfenced)
         left = self._machine.busy_fifos()
         if left:
             raise ProtocolFault("a launch ended with slots that nobody took", terms=left)
@@ -238,6 +267,11 @@ class Simulator:
 
 def _sites(rect: Rect) -> list[Site]:
     return [(x, y) for y in range(rect.y0.const, rect.y1.const) for x in range(rect.x0.const, rect.x1.const)]
+
+
+def _coordinates(site: Site, rect: Rect, home: Site = (0, 0)) -> dict[str, int]:
+    """A site's place inside a rectangle that is counted from `home`."""
+    return {SITE_X: site[0] - home[0] - rect.x0.const, SITE_Y: site[1] - home[1] - rect.y0.const}
 
 
 def _carries(shape: Shape, process: Process) -> list[Carry]:

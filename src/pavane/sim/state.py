@@ -1,7 +1,8 @@
 """What the processes share: FIFOs and counters of each site, site memories, carries, channels and links.
 
-A FIFO, a carry and (with an id of its own) a counter belong to a site and to the shape, not to an instance: two instances of one shape use the
-same slots and the same counter, as they would on the chip. Counters keep their values from launch to launch.
+A FIFO, a carry and (with an id of its own) a counter belong to a site and to the shape, not to an instance: two
+instances of one shape use the same slots and the same counter, as they would on the chip. Counters keep their values
+from launch to launch.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pavane.targets.descriptor import SpatialTarget
 
 
 class FifoState:
-    """Slots go round: `tail` is the next to reserve, `head` the next to hold. `ready` holds the time at which each pushed slot is there."""
+    """Slots go round: `tail` is the next to reserve, `head` the next to hold. `ready`: when pushed slots are there."""
 
     __slots__ = (
-        "depth", "fifo", "free", "front_waiter", "head", "held_by", "ready", "reserve_waiter", "reserved_by", "slots", "tail",
-        "unpaid",
+        "depth", "fifo", "free", "front_waiter", "head", "held_by", "ready", "reserve_waiter", "reserved_by", "slots",
+        "tail", "unpaid",
     )  # fmt: skip
 
     def __init__(self, fifo: Fifo, slots: list[Buffer]) -> None:
@@ -143,7 +144,9 @@ class Machine:
         if state is None:
             state = self._counters[key] = CounterState(counter)
         if (state.bits, state.ahead, state.credit) != (counter.bits, counter.ahead, counter.kind == "CREDIT"):
-            raise ProtocolFault(f"counter {counter.name!r} shares id {counter.id} with one of other bits, kind or start")
+            raise ProtocolFault(
+                f"counter {counter.name!r} shares id {counter.id} with one of other bits, kind or start"
+            )
         return state
 
     def busy_fifos(self) -> list[str]:

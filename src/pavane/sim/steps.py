@@ -1,13 +1,15 @@
 """What each step does, as a handler bound to its agent: the contract of process.py.
 
-The timed half (cycles, FIFOs, counters, transfers) is the same in all modes; in functional mode a handler also moves data, through
-effects.py: a compute at once, a transfer when it completes. Untimed, a transfer completes at its fence, as late as is allowed.
+The timed half (cycles, FIFOs, counters, transfers) is the same in all modes; in functional mode a handler also moves
+data, through effects.py: a compute at once, a transfer when it completes. Untimed, a transfer completes at its
+fence, as late as is allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from pavane.ir.program import (
     Compute,
@@ -17,6 +19,7 @@ from pavane.ir.program import (
     Generic,
     Init,
     Load,
+    MatmulTiles,
     Pop,
     Post,
     Push,
@@ -38,6 +41,8 @@ from pavane.sim.section import Context, FormalState, Section, buffer_of, product
 from pavane.sim.state import CounterState, FifoState, Machine
 from pavane.sim.timing import Channels, count_bytes, generic_cycles, product_cycles, split_bytes
 
+Sinks = list[tuple[Site, CounterState]]
+
 
 def bind(section: Section, agent: Agent, process: str, steps: tuple[Step, ...]) -> list[Handler]:
     """A handler for each step of a process."""
@@ -47,7 +52,7 @@ def bind(section: Section, agent: Agent, process: str, steps: tuple[Step, ...]) 
     ]
 
 
-# --- FIFOs --------------------------------------------------------------------------------------------------------------
+# --- FIFOs --------------------------------------------------------------------------------------------------
 
 
 def _reserve(context: Context, step: Reserve) -> Handler:
@@ -59,7 +64,9 @@ def _reserve(context: Context, step: Reserve) -> Handler:
             raise _misused(place, "a slot is reserved already")
         if not fifo.free:
             fifo.reserve_waiter = agent
-            return agent.park(place, label, lambda: f"waits for a free slot, {len(fifo.ready)} of {fifo.depth} are pushed")
+            return agent.park(
+                place, label, lambda: f"waits for a free slot, {len(fifo.ready)} of {fifo.depth} are pushed"
+            )
         fifo.free -= 1
         fifo.reserved_by = agent
         fifo.unpaid[fifo.tail] = []
@@ -139,7 +146,7 @@ def _misused(place: Place, why: str) -> ProtocolFault:
     return ProtocolFault(f"a step has no meaning here: {why}", where=str(place))
 
 
-# --- transfers ----------------------------------------------------------------------------------------------------------
+# --- transfers --------------------------------------------------------------------------------------------
 
 
 def _load(context: Context, step: Load) -> Handler:
@@ -284,7 +291,7 @@ def _fence(context: Context, step: Fence) -> Handler:
     return fence
 
 
-# --- counters -----------------------------------------------------------------------------------------------------------
+# --- counters ---------------------------------------------------------------------------------------------
 
 
 def _site_lists(context: Context) -> Callable[[tuple[int, ...]], tuple[Site, ...]]:
@@ -304,13 +311,15 @@ def _site_lists(context: Context) -> Callable[[tuple[int, ...]], tuple[Site, ...
 def _post(context: Context, step: Post) -> Handler:
     counter = named(context.section.shape.counters, step.counter)
     machine, shape, sites = context.machine, context.section.shape, _site_lists(context)
-    return post_handler(
-        context.agent, machine, step.n, step.counter, lambda r: [(s, machine.counter(s, shape.name, counter)) for s in sites(r)]
-    )
+
+    def sinks(rect: tuple[int, ...]) -> Sinks:
+        return [(site, machine.counter(site, shape.name, counter)) for site in sites(rect)]
+
+    return post_handler(context.agent, machine, step.n, step.counter, sinks)
 
 
 def post_handler(
-    agent: Agent, machine: Machine, n: int, name: str, sinks: Callable[[tuple[int, ...]], list[tuple[Site, CounterState]]]
+    agent: Agent, machine: Machine, n: int, name: str, sinks: Callable[[tuple[int, ...]], Sinks]
 ) -> Handler:
     """Post n to the counters that `sinks` gives for a rectangle; each arrives after its hops."""
     clock, links = machine.clock, machine.links
@@ -355,7 +364,7 @@ def wait_handler(place: Place, counter: Counter, state: CounterState, n: int, la
     return wait
 
 
-# --- computing ----------------------------------------------------------------------------------------------------------
+# --- computing --------------------------------------------------------------------------------------------
 
 
 def _compute(context: Context, step: Compute) -> Handler:
@@ -364,7 +373,7 @@ def _compute(context: Context, step: Compute) -> Handler:
     aliases = [context.fifo(name) for name in operands(op) if _is_alias(context, name)]
     clock, channels, timed = machine.clock, machine.channels, machine.timed
     kind, name = type(op).__name__, context.label("->", op.dst.name)
-    product = not isinstance(op, Generic)
+    product = isinstance(op, MatmulTiles)
 
     def compute(rows: int, cols: int, last: int) -> int:
         if not rows or not cols or (product and not last):
@@ -381,7 +390,7 @@ def _compute(context: Context, step: Compute) -> Handler:
 
     if not machine.functional:
         return compute
-    effect = effects.product(context, op) if product else effects.generic(context, op)
+    effect = effects.product(context, op) if isinstance(op, MatmulTiles) else effects.generic(context, op)
 
     def compute_data(env: dict[str, int], rows: int, cols: int, last: int) -> int:
         if rows and cols and (last or not product):
@@ -417,9 +426,9 @@ def _paid(fifo: FifoState, channels: Channels, now: int) -> int:
 
 
 def _init(context: Context, step: Init) -> Handler:
-    carry, agent, engine = named(context.section.shape.carries, step.carry), context.agent, context.agent.engine
-    cycles = -(-carry.rows * carry.cols // engine.generic_elements_per_cycle) if engine.generic_elements_per_cycle else 0
-    cycles = cycles if context.machine.timed else 0
+    carry, agent = named(context.section.shape.carries, step.carry), context.agent
+    rate = max(1, agent.engine.generic_elements_per_cycle)
+    cycles = -(-carry.rows * carry.cols // rate) if context.machine.timed else 0
     name = context.label("init", step.carry)
 
     def init() -> int:
@@ -437,7 +446,7 @@ def _init(context: Context, step: Init) -> Handler:
     return init_data
 
 
-_BINDERS: dict[type, Callable[[Context, Step], Handler]] = {
+_BINDERS: dict[type, Callable[[Context, Any], Handler]] = {
     Reserve: _reserve,
     Load: _load,
     Push: _push,

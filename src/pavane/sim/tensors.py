@@ -1,7 +1,8 @@
 """The tensors of a program as bytes, allocated for the greatest value of the symbols.
 
-SCRATCH tensors with an offset share one arena, as they do on the chip; every other tensor has memory of its own. SCRATCH, OUTPUT and STATE
-remember who wrote each byte (memory.py): at a launch SCRATCH and OUTPUT hold nothing, STATE what the launches before left.
+SCRATCH tensors with an offset share one arena, as they do on the chip; every other tensor has memory of its own.
+SCRATCH, OUTPUT and STATE remember who wrote each byte (memory.py): at a launch SCRATCH and OUTPUT hold nothing,
+STATE what the launches before left.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class TensorStore:
         tensor = named(self._program.tensors, name)
         shape = tuple(extent.evaluate(symbols) for extent in tensor.shape)
         found = region(self._memories[name], self._offsets[name], shape, tensor.dtype, self._writers[name])
-        if whole and not found.whole():
+        if whole and found.owner is not None and not found.whole():
             missing = np.argwhere((found.owner != found.writer).any(axis=-1))
             raise UnwrittenOutput(
                 f"{len(missing)} elements of output {name!r} were never written",

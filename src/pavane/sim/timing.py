@@ -1,14 +1,15 @@
 """Cycles, from the descriptor's figures only: engines, DRAM channels, network links.
 
-    product      ceil(rows / m) * ceil(cols / n) * ceil(k / kk) steps of the engine's mode for the operands' types, `cycles` each
-    Generic      operators per element (exp and its like count `function_cycles`; a copy counts 1) at generic_elements_per_cycle
-    load         the engine is busy request_cycles; then each channel streams its bytes in order of arrival; then latency_cycles
-    store        the same; without the latency where the target is `alias` (an engine's own write needs no answer)
-    alias load   costs nothing; the first op that reads the slot lasts at least until the channels have streamed the window
-    send         the engine is busy start_cycles; every link of the path (of the tree, when multicast) is taken for the bytes' time
+    product      ceil(rows / m) * ceil(cols / n) * ceil(k / kk) steps of the engine's mode, `cycles` each
+    Generic      operators (exp and its like `function_cycles`; a copy 1) x elements / generic_elements_per_cycle
+    load         the engine is busy request_cycles; each channel streams its bytes in order of arrival; latency_cycles
+    store        the same; no latency where the target is `alias` (an engine's own write needs no answer)
+    alias load   nothing; the first op that reads the slot lasts at least until the channels have streamed the window
+    send         the engine is busy start_cycles; each link of the path (multicast: tree) is held while bytes pass
     post         the engine is busy post_cycles; it arrives hop_cycles a hop later
 
-Bytes are interleaved over the channels by address, `dram.alignment_bytes` at a time; a tensor starts at channel 0, SCRATCH at its offset.
+Bytes are interleaved over the channels by address, `dram.alignment_bytes` at a time; a tensor starts at channel 0,
+SCRATCH at its offset in the arena.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def count_bytes(counts: list[int], split: Split) -> None:
 
 @lru_cache(maxsize=1 << 16)
 def split_bytes(address: int, rows: int, row_bytes: int, pitch: int, unit: int, channels: int) -> Split:
-    """Bytes per channel of `rows` runs of `row_bytes`, `pitch` apart, when units of an address go round the channels."""
+    """Bytes per channel of `rows` runs of `row_bytes`, `pitch` apart, when address units go round the channels."""
     if pitch == row_bytes:
         rows, row_bytes = 1, rows * row_bytes
     starts = [address + r * pitch for r in range(rows)]
@@ -130,10 +131,7 @@ def _path(source: Site, sink: Site) -> tuple[tuple[Site, Site], ...]:
     here = source
     while here != sink:
         x, y = here
-        if x != sink[0]:
-            there = (x + (1 if sink[0] > x else -1), y)
-        else:
-            there = (x, y + (1 if sink[1] > y else -1))
+        there = (x + (1 if sink[0] > x else -1), y) if x != sink[0] else (x, y + (1 if sink[1] > y else -1))
         links.append((here, there))
         here = there
     return tuple(links)

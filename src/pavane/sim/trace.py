@@ -1,6 +1,7 @@
-"""A simulation's events as Perfetto / Chrome trace JSON (the Trace Event Format): one process a site, one thread an engine.
+"""A simulation's events as Perfetto / Chrome trace JSON (Trace Event Format): one process a site, one thread an
+engine.
 
-Cycles stand in the microsecond fields, so one displayed microsecond is one cycle. Waits are drawn too, in a category of their own.
+Cycles stand in the microsecond fields, so one displayed microsecond is one cycle. Waits have the category "wait".
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def decoder_reference(
 
     `cache_precision` rounds keys and values as a cache of that type would (None: no rounding).
     """
-    w = {name: np.asarray(array, precision) for name, array in weights.items()}
+    w: dict[str, np.ndarray] = {name: np.asarray(array, precision) for name, array in weights.items()}
     hidden = w["embedding"][np.asarray(tokens)] * precision(config.embedding_scale)
     for layer in range(config.layers):
         own = {name.split(".", 2)[2]: array for name, array in w.items() if name.startswith(f"layers.{layer}.")}
@@ -48,7 +48,9 @@ def _post(x: np.ndarray, own: Weights, name: str, config: DecoderConfig) -> np.n
     return rms_norm(x, own[name], config) if config.post_norms else x
 
 
-def _attention(config: DecoderConfig, own: Weights, layer: int, x: np.ndarray, cache_precision: type | None) -> np.ndarray:
+def _attention(
+    config: DecoderConfig, own: Weights, layer: int, x: np.ndarray, cache_precision: type | None
+) -> np.ndarray:
     positions = len(x)
     local = layer in config.local_layers
     q = _heads(config, own, "q", x, config.heads)

@@ -1,15 +1,16 @@
 """Evaluating a spec's expressions with whole arrays: every value is labelled with the variables that it depends on.
 
-The arithmetic is a parameter (`Algebra`): plain numbers in `reference`, numbers with an error in `bound`. A value's payload is a
-tuple of arrays of one shape (the numbers; or the numbers and their errors), with one axis a variable. So a subexpression that does not
-depend on a variable is computed once, and a sum of products over a shared variable becomes one matrix product.
+The arithmetic is a parameter (`Algebra`): plain numbers in `reference`, numbers with an error in `bound`. A value's
+payload is a tuple of arrays of one shape (the numbers; or the numbers and their errors), with one axis a variable. So a
+subexpression that does not depend on a variable is computed once, and a sum of products over a shared variable becomes
+one matrix product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -45,7 +46,9 @@ class Algebra(Protocol):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Extents of the variables in reach, values of the symbols, the operands' payloads (plain and after the transition)."""
+    """Extents of the variables in reach, values of the symbols, the operands' payloads (plain and after the
+    transition).
+    """
 
     extents: Mapping[str, int]
     symbols: Mapping[str, int]
@@ -59,7 +62,7 @@ class Scope(msgspec.Struct, frozen=True):
 def evaluate(expr: Expr, scope: Scope) -> Labelled:
     """The value of an expression for all values of the variables in reach that it depends on."""
     if isinstance(expr, Const):
-        return Labelled((), scope.algebra.number(np.float64(expr.value)))
+        return Labelled((), scope.algebra.number(np.asarray(expr.value)))
     if isinstance(expr, Var):
         names, values = index_values(expr.value, scope)
         return Labelled(names, scope.algebra.number(values))
@@ -71,16 +74,14 @@ def evaluate(expr: Expr, scope: Scope) -> Labelled:
     return _reduction(expr, scope)
 
 
-# --- indices and operands -----------------------------------------------------------------------------------------------
+# --- indices and operands ---------------------------------------------------------------------------------------------
 
 
 def index_values(value: Quasi, scope: Scope) -> tuple[tuple[str, ...], np.ndarray]:
     """A quasi-affine expression as an integer array over the variables that it holds."""
     names = tuple(n for n in value.variables() if n in scope.extents)
-    points = dict(scope.symbols)
-    points.update(
-        (n, np.arange(scope.extents[n]).reshape(tuple(-1 if n == m else 1 for m in names))) for n in names
-    )
+    points: dict[str, Any] = dict(scope.symbols)
+    points.update((n, np.arange(scope.extents[n]).reshape(tuple(-1 if n == m else 1 for m in names))) for n in names)
     shape = tuple(scope.extents[n] for n in names)
     return names, np.broadcast_to(np.asarray(value.evaluate(points)), shape)
 
@@ -120,7 +121,9 @@ def _indirect(index: Indirect, scope: Scope) -> tuple[tuple[str, ...], np.ndarra
 
 def _check_inside(expr: At, dimension: int, values: np.ndarray, extent: int) -> None:
     if values.size and (values.min() < 0 or values.max() >= extent):
-        raise IndexError(f"{expr.name} is read at {values.min()} to {values.max()} of {extent} in dimension {dimension}")
+        raise IndexError(
+            f"{expr.name} is read at {values.min()} to {values.max()} of {extent} in dimension {dimension}"
+        )
 
 
 def _taken(array: np.ndarray, indices: list[np.ndarray]) -> np.ndarray:
@@ -136,7 +139,7 @@ def _taken(array: np.ndarray, indices: list[np.ndarray]) -> np.ndarray:
     return array
 
 
-# --- axes ---------------------------------------------------------------------------------------------------------------
+# --- axes -------------------------------------------------------------------------------------------------------------
 
 
 def aligned(values: tuple[Labelled, ...]) -> tuple[tuple[str, ...], tuple[Payload, ...]]:
@@ -157,7 +160,7 @@ def full_array(value: Labelled, index: int, names: tuple[str, ...], shape: tuple
     return np.broadcast_to(_spread(value.payload[index], value.names, names), shape)
 
 
-# --- reductions ---------------------------------------------------------------------------------------------------------
+# --- reductions -------------------------------------------------------------------------------------------------------
 
 
 def _reduction(expr: Reduce, scope: Scope) -> Labelled:

@@ -1,23 +1,34 @@
 """What is known of a value from what is known of its operands: ranges of integers, by interval arithmetic.
 
-Integers beyond 2**53 count as unknown floats. Nothing here rounds: a range holds the mathematical values.
+A range is stated only where every engine keeps to it: integers up to 2**24, which f32 holds, and products of operands
+up to 2**8, which every float mode multiplies in full. Anything else counts as unknown floats.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
-from pavane.ir.types import Const, Fill, Floats, Ints
+from pavane.ir.types import INTEGER_DTYPES, SIGNIFICAND_BITS, Const, Fill, Floats, Ints
 
-LIMIT = 1 << 53
+LIMIT = 1 << 24
+OPERAND_LIMIT = 1 << 8
 CAST_RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
-_CORNERS = {
+_CORNERS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "min": min,
     "max": max,
 }
+
+
+def held(fill: Fill, dtype: str) -> Fill:
+    """What is still known after storing as `dtype`."""
+    found, bits = integer_range(fill), SIGNIFICAND_BITS.get(dtype)
+    if found is None or (dtype not in INTEGER_DTYPES and (bits is None or max(map(abs, found)) > 1 << bits)):
+        return Floats()
+    return fill
 
 
 def integer_range(fill: Fill) -> tuple[int, int] | None:
@@ -31,6 +42,9 @@ def integer_range(fill: Fill) -> tuple[int, int] | None:
 
 def product_fill(a: Fill, b: Fill, k: int) -> Fill:
     """A sum of k products."""
+    ranges = integer_range(a), integer_range(b)
+    if any(r is None or max(abs(r[0]), abs(r[1])) > OPERAND_LIMIT for r in ranges):
+        return Floats()
     return reduced_fill("SUM", applied_fill("mul", (a, b), ""), k)
 
 

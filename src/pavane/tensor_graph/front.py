@@ -1,18 +1,23 @@
-"""`recognize_stages`: an authored graph -> ops, one a section, in an order in which every operand is made before it is read.
+"""`recognize_stages`: an authored graph -> ops, one a section, every operand made before it is read.
 
-Element-wise nodes and row reductions that only one section needs are put into it: after a product as its epilogue, before a
-transposed product (whose rows of `a` are whole in a slot) as its prologue, else as a chain of their own. A value that an output or another
-section reads is a tensor (SCRATCH between sections). What is known of values travels as fills.
+Element-wise nodes and row reductions that only one section needs are put into it: after a product as its epilogue,
+before a transposed product (whose rows of `a` are whole in a slot) as its prologue, else as a chain of their own. A
+value that an output or another section reads is a tensor (SCRATCH between sections). What is known of values travels as
+fills.
 
-Refuses with `OutsideAlgebra`: every node that Generic and MatmulTiles cannot express, all at once, each with what would express it.
+Refuses with `OutsideAlgebra`: every node that Generic and MatmulTiles cannot express, all at once, each with what would
+express it.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from pavane.ir.expr import ARITY
 from pavane.ir.program import Tensor
 from pavane.reject import OutsideAlgebra
 from pavane.tensor_graph.chains import product_op, rows_op
+from pavane.tensor_graph.fills import held
 from pavane.tensor_graph.graph import Apply, Attention, Gather, Graph, Input, Matmul, TensorGraph
 from pavane.tensor_graph.grouping import Group, groups_of
 from pavane.tensor_graph.recognised import AttentionOp, GatherOp, RecognisedOp
@@ -49,7 +54,9 @@ def _refuse_outside(graph: TensorGraph) -> None:
         for node in graph.nodes
         if isinstance(node.op, Apply) and node.op.op not in ARITY
     ]
-    copies = [f"output {name} is an input" for name, number, _ in graph.outputs if isinstance(graph.nodes[number].op, Input)]
+    copies = [
+        f"output {name} is an input" for name, number, _ in graph.outputs if isinstance(graph.nodes[number].op, Input)
+    ]
     if bad or copies:
         raise OutsideAlgebra(
             f"{len(bad) + len(copies)} nodes are outside the algebra",
@@ -70,8 +77,8 @@ def _tensors(graph: TensorGraph, groups: tuple[Group, ...]) -> dict[int, Tensor]
     for group in groups:
         node = graph.nodes[group.result]
         name, dtype = outputs.get(group.result, (node.name, node.dtype))
-        role = "OUTPUT" if group.result in outputs else "SCRATCH"
-        out[group.result] = Tensor(name, node.shape, dtype, role, node.fill)
+        role: Literal["OUTPUT", "SCRATCH"] = "OUTPUT" if group.result in outputs else "SCRATCH"
+        out[group.result] = Tensor(name, node.shape, dtype, role, held(node.fill, dtype))
     return out
 
 
@@ -86,5 +93,3 @@ def _op(graph: TensorGraph, group: Group, tensors: dict[int, Tensor]) -> Recogni
     if isinstance(core, Gather):
         return GatherOp(output.name, graph.symbols, tensors[core.table], tensors[core.ids], output)
     return rows_op(graph, group, tensors)
-
-

@@ -5,9 +5,10 @@
     b = g.weight("b", (65, 31), fill=Ints(-4, 4))
     g.output("c", g.matmul(a, b))
 
-Shapes are tuples of integers and symbols (`rows = g.symbol("rows", 1, 32)`). Element-wise operators (`g.apply("add", x, 1.0)`) are those of
-the closed list of `ir.expr`, broadcast as numpy does. Softmax and RMS norm are put together from them. A wrong shape or
-argument is refused at once (`ArgumentReject`); an operator outside the list is kept and refused, with all others, by `recognize_stages`.
+Shapes are tuples of integers and symbols (`rows = g.symbol("rows", 1, 32)`). Element-wise operators (`g.apply("add", x,
+1.0)`) are those of the closed list of `ir.expr`, broadcast as numpy does. Softmax and RMS norm are put together from
+them. A wrong shape or argument is refused at once (`ArgumentReject`); an operator outside the list is kept and refused,
+with all others, by `recognize_stages`.
 """
 
 from __future__ import annotations
@@ -139,13 +140,15 @@ class Graph:
         taken = [*(n.name for n in self._nodes if isinstance(n.op, Input)), *(o[0] for o in self._outputs)]
         if name in taken:
             _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
+        if value.number in (o[1] for o in self._outputs):
+            _refuse(f"the value of {name!r} is an output already", "one output a value")
         if dtype is not None and dtype not in DTYPES:
             _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))
         self._outputs.append((name, value.number, dtype or value.dtype))
 
     # --- operators
 
-    def apply(self, op: str, *args: Value | float, dtype: str = "") -> Value:
+    def apply(self, op: str, *args: Value | float, dtype: Literal["", "i8", "i32"] = "") -> Value:
         """An element-wise operator; numbers are constants."""
         if op in ARITY and len(args) != ARITY[op]:
             _refuse(f"{op} takes {ARITY[op]} operands", f"{ARITY[op]}", str(len(args)))
@@ -222,7 +225,9 @@ class Graph:
 
     # --- bookkeeping
 
-    def _tensor(self, name: str, shape: Sequence[Extent], dtype: DType, fill: Fill | None, role: str) -> Value:
+    def _tensor(
+        self, name: str, shape: Sequence[Extent], dtype: DType, fill: Fill | None, role: Literal["INPUT", "WEIGHT"]
+    ) -> Value:
         dims = tuple(quasi(e) for e in shape)
         if name in (n.name for n in self._nodes):
             _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")

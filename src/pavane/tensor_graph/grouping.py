@@ -1,8 +1,8 @@
 """Which nodes of a graph make one section.
 
 From the last node back: a node that no later section holds starts a section, which then takes in, from its result back,
-every element-wise node or row reduction that only this section reads, one product (after which come epilogue nodes only, before
-which prologue nodes of `a`), or nothing where the result is an attention or a gather.
+every element-wise node or row reduction that only this section reads, one product (after which come epilogue nodes
+only, before which prologue nodes of `a`), or nothing where the result is an attention or a gather.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pavane.tensor_graph.graph import Apply, Attention, Gather, Input, Matmul, R
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Node numbers, ascending. `core` is the product, attention or gather among them, `prologue` what lies before a product."""
+    """Node numbers, ascending. `core` is the product, attention or gather among them, `prologue` what lies before a
+    product.
+    """
 
     result: int
     nodes: tuple[int, ...]

@@ -1,7 +1,7 @@
-"""Tensors as numpy arrays: how each element type lies in memory, as numbers, and through the view that a section's formal takes.
+"""Tensors as numpy arrays: how each element type lies in memory, as numbers, and through a formal's view.
 
-f32, f16, i8, i32 are numpy's own, bf16 is ml_dtypes', q8_0 is uint8 rows of blocks as stored (a float array given for a q8_0
-tensor counts as its values).
+f32, f16, i8, i32 are numpy's own, bf16 is ml_dtypes', q8_0 is uint8 rows of blocks as stored (a float array given for a
+q8_0 tensor counts as its values).
 """
 
 from __future__ import annotations

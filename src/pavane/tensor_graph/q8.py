@@ -16,9 +16,11 @@ BLOCK_BYTES = 34
 def quantise_q8(values: np.ndarray) -> np.ndarray:
     """float [..., n] -> uint8 [..., n / 32 * 34]; n is a multiple of 32."""
     if values.shape[-1] % Q8_BLOCK:
-        raise ArgumentReject("q8_0 holds whole blocks", needed=f"a multiple of {Q8_BLOCK}", available=str(values.shape[-1]))
+        raise ArgumentReject(
+            "q8_0 holds whole blocks", needed=f"a multiple of {Q8_BLOCK}", available=str(values.shape[-1])
+        )
     blocks = np.ascontiguousarray(values, np.float32).reshape(-1, Q8_BLOCK)
-    scale = np.abs(blocks).max(axis=1, keepdims=True, initial=0.0) / np.float32(127.0)
+    scale: np.ndarray = np.abs(blocks).max(axis=1, keepdims=True, initial=0.0) / np.float32(127.0)
     inverse = np.divide(np.float32(1.0), scale, out=np.zeros_like(scale), where=scale != 0)
     quants = round_half_away(blocks * inverse).astype(np.int8)
     data = np.concatenate((scale.astype(np.float16).view(np.uint8).reshape(-1, 2), quants.view(np.uint8)), axis=1)
@@ -28,7 +30,7 @@ def quantise_q8(values: np.ndarray) -> np.ndarray:
 def dequantise_q8(data: np.ndarray, dtype: type = np.float32) -> np.ndarray:
     """uint8 [..., n / 32 * 34] -> float [..., n]; exact in float32."""
     blocks = np.ascontiguousarray(data).reshape(-1, BLOCK_BYTES)
-    scale = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(dtype)
+    scale: np.ndarray = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(dtype)
     values = scale * np.ascontiguousarray(blocks[:, 2:]).view(np.int8).astype(dtype)
     return values.reshape(*data.shape[:-1], data.shape[-1] // BLOCK_BYTES * Q8_BLOCK)
 

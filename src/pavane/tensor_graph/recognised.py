@@ -1,7 +1,7 @@
 """What `recognize_stages` finds: one op a section, as data that names formals and not graph nodes.
 
-A `LinkExpr` is a value over rows `i0` and columns `i1` of the op's matrix; its `At`s name formals or earlier links, indexed
-(row, column), and the product's own value is `product`. At most one reduction, outermost, in each.
+A `LinkExpr` is a value over rows `i0` and columns `i1` of the op's matrix; its `At`s name formals or earlier links,
+indexed (row, column), and the product's own value is `product`. At most one reduction, outermost, in each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plain meaning of a program: its specs, evaluated section after section with numpy. Every engine is compared to this.
+"""The plain meaning of a program: its specs, evaluated section after section. Every engine is compared to this.
 
 `evaluate_spec` knows nothing of choreography, targets or passes. Sums are numpy's in the given precision; results are
 rounded where a tensor stores them and nowhere else. `round` goes to the nearest integer, halves away from zero; `cast`
@@ -8,7 +8,7 @@ truncates toward zero and saturates. `decoder_reference` and the q8_0 helpers li
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -31,13 +31,15 @@ Symbols = Mapping[str, int]
 INTEGER_RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
 
 
-def evaluate_spec(program: Program, tensors: Tensors, symbols: Symbols, precision: type = np.float64) -> dict[str, np.ndarray]:
+def evaluate_spec(
+    program: Program, tensors: Tensors, symbols: Symbols, precision: type = np.float64
+) -> dict[str, np.ndarray]:
     """All tensors after one epoch: `tensors` with what the program's instances write, in order, in storage form."""
     known = dict(tensors)
     for instance in program.instances:
         shape = named(program.shapes, instance.shape)
         for spec, values in spec_values(program, instance, shape, known, symbols, precision):
-            _write(program, instance, shape, spec, values, known, symbols, precision)
+            _write(program, instance, shape, spec, values, known, symbols)
     return known
 
 
@@ -98,12 +100,22 @@ def _region(spec: Spec, extents: tuple[int, ...], symbols: Symbols) -> tuple[sli
 
 
 def _write(
-    program: Program, instance: Instance, shape: Shape, spec: Spec, values: np.ndarray, known: dict, symbols: Symbols, precision: type
-) -> None:  # fmt: skip
+    program: Program,
+    instance: Instance,
+    shape: Shape,
+    spec: Spec,
+    values: np.ndarray,
+    known: dict[str, np.ndarray],
+    symbols: Symbols,
+) -> None:
     """Replace the output's tensor by a copy with the spec's region written."""
     tensor, formal = bound_tensor(program, instance, spec.out), named(shape.formals, spec.out)
     if tensor.dtype == "q8_0":
-        whole = _empty(tensor, symbols) if tensor.name not in known else numbers(tensor, known[tensor.name], symbols, np.float32)
+        whole = (
+            _empty(tensor, symbols)
+            if tensor.name not in known
+            else numbers(tensor, known[tensor.name], symbols, np.float32)
+        )
         viewed(whole, formal, symbols)[_region(spec, values.shape, symbols)] = values
         known[tensor.name] = quantise_q8(whole)
         return
@@ -119,7 +131,7 @@ def _empty(tensor: Tensor, symbols: Symbols) -> np.ndarray:
     return np.zeros(extents_at(tensor.shape, symbols), dtype)
 
 
-# --- plain numbers ------------------------------------------------------------------------------------------------------
+# --- plain numbers ----------------------------------------------------------------------------------------------------
 
 
 class PlainAlgebra:
@@ -149,9 +161,13 @@ def cast_values(values: np.ndarray, dtype: str) -> np.ndarray:
     return np.clip(np.trunc(values), *INTEGER_RANGE[dtype])
 
 
-NUMPY_FUNCTIONS = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum, "abs": np.abs,
-    "eq": np.equal, "lt": np.less, "le": np.less_equal, "select": lambda c, a, b: np.where(c != 0, a, b),
+def _select(condition: np.ndarray, chosen: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.where(condition != 0, chosen, other)
+
+
+NUMPY_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum,
+    "abs": np.abs, "eq": np.equal, "lt": np.less, "le": np.less_equal, "select": _select,
     "round": round_half_away, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }  # fmt: skip

@@ -39,7 +39,8 @@ _FUNCTIONS = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum,
     "abs": np.abs, "exp": np.exp, "sqrt": np.sqrt, "tanh": np.tanh, "round": np.round, "log": np.log,
     "rsqrt": lambda a: 1 / np.sqrt(a), "sin": np.sin, "cos": np.cos,
-    "eq": lambda a, b: np.equal(a, b) * 1.0, "lt": lambda a, b: np.less(a, b) * 1.0, "le": lambda a, b: np.less_equal(a, b) * 1.0,
+    "eq": lambda a, b: np.equal(a, b) * 1.0, "lt": lambda a, b: np.less(a, b) * 1.0,
+    "le": lambda a, b: np.less_equal(a, b) * 1.0,
     "select": lambda c, a, b: np.where(c != 0, a, b),
 }  # fmt: skip
 Values = dict[str, int]

@@ -1,0 +1,72 @@
+"""`pavane compile`: a model or an op, through every pass, to one `.pavane` file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pavane.artefact import Artefact, ModelInfo, WeightReference, write_artefact
+from pavane.cli.console import Watch, say, watching
+from pavane.cli.passes_seen import PassesSeen
+from pavane.reject import ArgumentReject
+from pavane.report.certificate import certificate_lines
+
+if TYPE_CHECKING:
+    from pavane.api import Source
+    from pavane.pipeline import PassEvent
+
+
+def compile_(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the program goes.")],
+    model_name: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="A name from `pavane models`, or the path of a GGUF file.")
+    ] = None,
+    op: Annotated[str | None, typer.Option(help="One op instead of a model: matmul:M,K,N[:dtype].")] = None,
+    target: Annotated[str, typer.Option("--target", "-t", help="A chip by name, or its TOML file.")] = "host",
+    cores: Annotated[int | None, typer.Option(help="Cores of the target `host`.")] = None,
+    part: Annotated[str, typer.Option(help="Of a model: decode (a token) or prompt (a block).")] = "decode",
+    contract: Annotated[str, typer.Option(help="int8 (activations rounded in blocks of 32) or float.")] = "int8",
+    context: Annotated[int | None, typer.Option(help="Positions that the caches hold.")] = None,
+    dump: Annotated[Path | None, typer.Option(help="Write a numbered file a pass into this directory.")] = None,
+) -> None:
+    """Take a model or an op through every pass; write the certified program."""
+    from pavane import api
+    from pavane.cli.sources import chip
+
+    if (model_name is None) == (op is None):
+        raise ArgumentReject("a model or --op, one of both", remedy="pavane compile --op matmul:64,64,64 -o a.pavane")
+    if part not in ("decode", "prompt"):
+        raise ArgumentReject(f"unknown part {part!r}", needed="decode or prompt")
+    descriptor = chip(target, cores)
+    seen = PassesSeen(dump)
+    start = time.perf_counter()
+    with watching() as watch:
+        source, weights, info = _source(model_name, op, part, contract, context, watch)
+
+        def observe(event: PassEvent) -> None:
+            seen.see(event)
+            watch.passes(event)
+
+        program = api.compile(source, descriptor, observer=observe)
+    seconds = time.perf_counter() - start
+    write_artefact(output, Artefact(program, descriptor, weights, seen.records(), info))
+    for line in (*certificate_lines(program), *seen.summary()):
+        say(line)
+    say(f"{output}: {output.stat().st_size:,} bytes, {seconds:.2f} s")
+
+
+def _source(
+    model_name: str | None, op: str | None, part: str, contract: str, context: int | None, watch: Watch
+) -> tuple[Source, WeightReference | None, ModelInfo | None]:
+    from pavane import api
+    from pavane.cli.sources import model
+
+    if op is not None:
+        return api.op(op), None, None
+    loaded = model(model_name, contract, context, watch)
+    source = loaded.decode() if part == "decode" else loaded.prompt()
+    weights = WeightReference(str(loaded.deployed.path), loaded.deployed.digest, tuple(loaded.weights()))
+    return source, weights, ModelInfo(loaded.config.name, part, loaded.contract, loaded.context)

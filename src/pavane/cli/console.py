@@ -1,0 +1,59 @@
+"""Two ways out: results go to stdout as plain text, everything about them (progress, figures, refusals) to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from pavane.pipeline import PassEvent
+
+
+def say(text: str) -> None:
+    """A line about the work, on stderr."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def show_text(text: str) -> None:
+    """A result, on stdout, byte for byte."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+class Watch:
+    """A progress bar that both kinds of long work report to: bytes of a file, and passes of a compilation."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def bytes(self, what: str, done: int, total: int) -> None:
+        """For fetching and converting: `done` of `total` bytes."""
+        self._update(what, done, total)
+
+    def passes(self, event: PassEvent) -> None:
+        """For compiling: a pass ended."""
+        self._update("compiling", event.done + (event.name == "verify"), event.total)
+
+    def _update(self, what: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done, total=total)
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """Progress bars on stderr while the block runs; they vanish when it ends, and never show on a file or a pipe."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Watch(progress)

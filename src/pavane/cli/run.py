@@ -1,0 +1,72 @@
+"""`pavane run`: a model talks. Text goes to stdout as it comes, everything else to stderr."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pavane.cli.console import say, show_text, watching
+from pavane.reject import ArgumentReject
+
+if TYPE_CHECKING:
+    from pavane.artefact import Artefact
+
+
+def run(
+    model_name: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="A name from `pavane models`, or the path of a GGUF file.")
+    ] = None,
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to say to the model.")] = "",
+    max_tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k likeliest tokens only (0: all).")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens of this total probability.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal text.")] = 0,
+    context: Annotated[int | None, typer.Option(help="Positions that the caches hold.")] = None,
+    cores: Annotated[int | None, typer.Option(help="Use so many cores (default: all).")] = None,
+    contract: Annotated[str, typer.Option(help="int8 (activations rounded in blocks of 32) or float.")] = "int8",
+    raw: Annotated[bool, typer.Option("--raw", help="Give the prompt as it is, without the chat template.")] = False,
+) -> None:
+    """Compile a model for this machine, run it, and stream its text."""
+    from pavane.cli.sources import chip, model
+    from pavane.frontends.chat import ChatTemplate
+    from pavane.frontends.sampling import Sampler
+    from pavane.frontends.tokenizer import StreamDecoder, read_tokenizer
+    from pavane.generate import Session
+
+    if not prompt:
+        raise ArgumentReject("the prompt is empty", remedy="give --prompt a text")
+    sampler = Sampler(temperature, top_k, top_p, seed)
+    target = chip("host", cores)
+    with watching() as watch:
+        start = time.perf_counter()
+        loaded = model(model_name, contract, context, watch)
+        deployed = loaded.deployed
+        tokenizer = read_tokenizer(deployed.path, deployed.metadata)
+        session = Session(loaded, target, observer=watch.passes)
+        ready_seconds = time.perf_counter() - start
+    template = ChatTemplate(deployed.path, deployed.metadata, tokenizer)
+    text = prompt if raw else template.render([{"role": "user", "content": prompt}])
+    stream = StreamDecoder(tokenizer)
+    with session:
+        for token in session.generate(tokenizer.encode(text), sampler, max_tokens, tuple(tokenizer.end_ids)):
+            show_text(stream.push(token))
+    show_text(stream.finish() + "\n")
+    timing = session.timing
+    say(f"prompt {timing.prompt_tokens} tokens, {timing.prompt_rate:.1f} tokens/s")
+    say(f"generation {timing.tokens} tokens, {timing.rate:.1f} tokens/s")
+    say(f"ready after {ready_seconds:.1f} s on {target.description}")
+    for artefact in (session.decode, session.prompt):
+        say(f"certified: {_certified(artefact)}")
+
+
+def _certified(artefact: Artefact) -> str:
+    program = artefact.program
+    certificate = program.certificate.program[:16] if program.certificate else "none"
+    ranges = ", ".join(f"{s.name} {s.lo}..{s.hi}" for s in program.symbols)
+    return (
+        f"{program.name}, {len(program.instances)} sections of {len(program.shapes)} shapes, for every {ranges}; "
+        f"certificate {certificate}"
+    )

@@ -1,0 +1,52 @@
+"""From what a user names to what can be compiled: a model by name or path, an op by its text, a chip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, cast
+
+from pavane.api import Gguf, gguf
+from pavane.cli.console import Watch
+from pavane.frontends.models import DEFAULT_MODEL, MODELS, fetch
+from pavane.reject import ArgumentReject
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.load import load_target
+
+Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
+CONTRACTS: dict[str, Contract] = {"float": "FLOAT", "int8": "INT8_ACTIVATIONS"}
+
+
+def model_path(name: str | None, watch: Watch) -> Path:
+    """The GGUF file: the one at a path, or a model fetched by name (the default one when none is named)."""
+    chosen = name or DEFAULT_MODEL
+    if chosen in MODELS:
+        return fetch(chosen, progress=watch.bytes)
+    if not chosen.endswith(".gguf") and not Path(chosen).exists():
+        raise ArgumentReject(
+            f"no model and no file is named {chosen!r}",
+            needed="the path of a GGUF file, or one of " + ", ".join(sorted(MODELS)),
+            remedy="`pavane models` lists what can be fetched",
+        )
+    return Path(chosen)
+
+
+def model(name: str | None, contract: str, context: int | None, watch: Watch) -> Gguf:
+    """The model in its deployment form, as asked for."""
+    return gguf(model_path(name, watch), as_contract(contract), context, progress=watch.bytes)
+
+
+def as_contract(text: str) -> Contract:
+    """`float` or `int8` (the contracts' own names are understood too)."""
+    name = CONTRACTS.get(text.lower(), text.upper())
+    if name not in CONTRACTS.values():
+        raise ArgumentReject(
+            f"unknown contract {text!r}",
+            needed="float or int8",
+            remedy="int8 rounds activations to 8 bits a block of 32",
+        )
+    return cast(Contract, name)
+
+
+def chip(name: str, cores: int | None) -> SpatialTarget:
+    """A descriptor by name or TOML file; `cores` is for `host`."""
+    return load_target(name, cores)

@@ -1,0 +1,128 @@
+"""A conversation with a model: its prompt program in blocks, then its decode program token by token.
+
+`Session(model, target)` compiles (or finds) both programs and loads them over one set of weights and caches;
+`generate` yields token ids. Positions go on from call to call, so a second prompt continues the conversation. Refuses
+(ArgumentReject) an empty prompt, token ids outside the vocabulary and a prompt that does not fit what is left of the
+context.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from pavane import native
+from pavane.api import Gguf
+from pavane.artefact import Artefact
+from pavane.frontends.sampling import Sampler
+from pavane.passes.decoder_tensors import MOST_ROWS
+from pavane.pipeline import Observer
+from pavane.program_cache import decoder_artefact
+from pavane.reject import ArgumentReject
+from pavane.targets.descriptor import SpatialTarget
+
+
+class Timing(msgspec.Struct):
+    """Tokens and seconds of the prompt and of the generation of the last call."""
+
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def prompt_rate(self) -> float:
+        """Tokens of the prompt per second."""
+        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Generated tokens per second; the first one comes out of the prompt and is not counted."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+class Session:
+    """Both programs of a model, resident; `position` is how many positions the caches hold."""
+
+    def __init__(
+        self,
+        model: Gguf,
+        target: SpatialTarget,
+        observer: Observer | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        self.model = model
+        self.decode: Artefact = decoder_artefact(model, "decode", target, observer, cache_dir)
+        self.prompt: Artefact = decoder_artefact(model, "prompt", target, observer, cache_dir)
+        self._decoder = native.load(self.decode.program, target, weights=model.weights())
+        self._reader = native.load(self.prompt.program, target, weights={}, share=self._decoder)
+        self.position = 0
+        self.timing = Timing()
+
+    def read(self, ids: Sequence[int]) -> np.ndarray:
+        """Take a prompt in, in blocks of up to 32 rows; the logits after its last token [vocabulary]."""
+        self._check_prompt(ids)
+        logits = np.empty(0, np.float32)
+        for first in range(0, len(ids), MOST_ROWS):
+            block = ids[first : first + MOST_ROWS]
+            symbols = {"pos": self.position, "rows": len(block)}
+            self._reader.launch(symbols, {"ids": np.array(block, np.int32)})
+            self.position += len(block)
+            logits = self._reader.tensor("logits")
+        return np.array(logits[-1])
+
+    def step(self, token: int) -> np.ndarray:
+        """Take one token in; the logits after it [vocabulary]."""
+        self._decoder.launch({"pos": self.position}, {"ids": np.array([token], np.int32)})
+        self.position += 1
+        return np.array(self._decoder.tensor("logits")[-1])
+
+    def generate(
+        self, ids: Sequence[int], sampler: Sampler, max_tokens: int, end_ids: Sequence[int] = ()
+    ) -> Iterator[int]:
+        """Token after token, until one of `end_ids` (not yielded), `max_tokens`, or the end of the context."""
+        self.timing = timing = Timing(prompt_tokens=len(ids))
+        start = time.perf_counter()
+        logits = self.read(ids)
+        timing.prompt_seconds = time.perf_counter() - start
+        for number in range(max_tokens):
+            token = sampler.pick(logits)
+            if token in end_ids:
+                return
+            yield token
+            if number + 1 == max_tokens or self.position >= self.model.context:
+                return
+            start = time.perf_counter()
+            logits = self.step(token)
+            timing.seconds += time.perf_counter() - start
+            timing.tokens += 1
+
+    def close(self) -> None:
+        """End the threads of both programs."""
+        self._reader.close()
+        self._decoder.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _check_prompt(self, ids: Sequence[int]) -> None:
+        room = self.model.context - self.position
+        if not 1 <= len(ids) <= room:
+            raise ArgumentReject(
+                "the prompt is empty" if not ids else "the prompt is longer than the context",
+                needed=f"{len(ids)} positions" if ids else "a prompt of at least one token",
+                available=f"{room} of {self.model.context}" if ids else "",
+                remedy="give a shorter prompt, or a greater --context" if ids else "give --prompt a text",
+            )
+        outside = [token for token in ids if not 0 <= token < self.model.config.vocabulary]
+        if outside:
+            raise ArgumentReject(
+                f"token {outside[0]} is outside the vocabulary", needed=f"0 to {self.model.config.vocabulary - 1}"
+            )

@@ -1,0 +1,72 @@
+"""What a launch may be given: symbols, inputs, indices, and the position of the state. Each fault is a LaunchReject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pavane.ir.program import Program, Tensor
+from pavane.ir.types import INTEGER_DTYPES, Ints
+from pavane.native.memory import numpy_dtype, view_shape
+from pavane.reject import LaunchReject
+
+
+def check_symbols(program: Program, symbols: Mapping[str, int]) -> dict[str, int]:
+    """The symbols in the program's order, each in its range."""
+    declared = {s.name for s in program.symbols}
+    faults = [f"{n} is missing" for n in sorted(declared - set(symbols))]
+    faults += [f"{n} is not a symbol of the program" for n in sorted(set(symbols) - declared)]
+    for symbol in program.symbols:
+        value = symbols.get(symbol.name, symbol.lo)
+        if not symbol.lo <= value <= symbol.hi:
+            faults.append(f"{symbol.name} = {value} is outside [{symbol.lo}, {symbol.hi}]")
+    if faults:
+        raise LaunchReject("the symbols of a launch are not right", terms=faults)
+    return {s.name: int(symbols[s.name]) for s in program.symbols}
+
+
+def check_inputs(program: Program, symbols: Mapping[str, int], inputs: Mapping[str, np.ndarray]) -> None:
+    """Every INPUT is there with its shape at these symbols, its dtype, and integers inside its fill."""
+    declared = {t.name: t for t in program.tensors if t.role == "INPUT"}
+    faults = [f"{n} is missing" for n in sorted(set(declared) - set(inputs))]
+    faults += [f"{n} is not an input of the program" for n in sorted(set(inputs) - set(declared))]
+    for name, tensor in declared.items():
+        if name in inputs:
+            faults += _input_faults(tensor, symbols, inputs[name])
+    if faults:
+        raise LaunchReject("the inputs of a launch are not right", terms=faults)
+
+
+def _input_faults(tensor: Tensor, symbols: Mapping[str, int], given: np.ndarray) -> list[str]:
+    shape = view_shape(tensor.dtype, tuple(q.evaluate(symbols) for q in tensor.shape))
+    wanted = numpy_dtype(tensor.dtype)
+    if given.dtype != wanted or given.shape != shape:
+        return [f"{tensor.name} is {given.dtype.name} {list(given.shape)}, needed {wanted.name} {list(shape)}"]
+    return fill_faults(tensor, given)
+
+
+def fill_faults(tensor: Tensor, given: np.ndarray) -> list[str]:
+    """Integers of an integer tensor that are outside what it declares."""
+    if tensor.dtype not in INTEGER_DTYPES or not isinstance(tensor.fill, Ints) or not given.size:
+        return []
+    low, high = int(given.min()), int(given.max())
+    if tensor.fill.lo <= low and high <= tensor.fill.hi:
+        return []
+    return [f"{tensor.name} holds {low} to {high}, declared {tensor.fill.lo} to {tensor.fill.hi}"]
+
+
+def check_state(program: Program, symbols: Mapping[str, int], watermark: Mapping[str, int]) -> dict[str, int]:
+    """0 <= row <= the rows written so far, for every STATE tensor; returns what will be written after the launch."""
+    after, faults = {}, []
+    for tensor in program.tensors:
+        if tensor.transition is None:
+            continue
+        row, rows = (q.evaluate(symbols) for q in (tensor.transition.row, tensor.transition.rows))
+        written = watermark.get(tensor.name, 0)
+        if not 0 <= row <= written:
+            faults.append(f"{tensor.name} would be written from row {row}, and {written} rows are there")
+        after[tensor.name] = row + rows
+    if faults:
+        raise LaunchReject("a launch leaves rows of a state unwritten", terms=faults, remedy="start at 0, or where the last epoch ended")
+    return after

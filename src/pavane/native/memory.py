@@ -1,0 +1,133 @@
+"""The bytes behind a program's tensors, and numpy views of them.
+
+Weights stay where the caller has them; everything else is allocated for the greatest extents its symbols allow. A q8_0 tensor is seen as bytes
+[..., columns / 32 * 34]. Programs that share have the same WEIGHT and STATE bytes and the same watermark of STATE rows written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+from pavane.ir.program import Program, Tensor
+from pavane.ir.quasi import Domain, upper
+from pavane.ir.types import row_bytes
+from pavane.ir.walk import symbol_domain
+from pavane.reject import LaunchReject
+
+_NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "i32": np.int32, "q8_0": np.uint8}
+_ALIGNMENT = 4096
+
+
+def numpy_dtype(dtype: str) -> np.dtype:
+    """The element type of a view of a tensor."""
+    return np.dtype(_NUMPY[dtype])
+
+
+def view_shape(dtype: str, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a view: q8_0 counts bytes in its last dimension."""
+    return (*extents[:-1], row_bytes(dtype, extents[-1])) if dtype == "q8_0" else extents
+
+
+def tensor_bytes(dtype: str, extents: tuple[int, ...]) -> int:
+    return math.prod(extents[:-1]) * row_bytes(dtype, extents[-1])
+
+
+def greatest_extents(tensor: Tensor, domain: Domain) -> tuple[int, ...]:
+    """The extents that memory is allocated for."""
+    return tuple(max(0, upper(q, domain)) for q in tensor.shape)
+
+
+def aligned(size_bytes: int) -> np.ndarray:
+    """Zeroed bytes that start at a page."""
+    raw = np.zeros(size_bytes + _ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size_bytes]
+
+
+class Memory:
+    """Bytes by tensor name; `watermark` is one past the last row that each STATE tensor's epochs have written."""
+
+    def __init__(self, program: Program, weights: Mapping[str, np.ndarray], share: Memory | None) -> None:
+        self.tensors = {t.name: t for t in program.tensors}
+        self._domain = symbol_domain(program)
+        self.watermark: dict[str, int] = {} if share is None else share.watermark
+        self._bytes: dict[str, np.ndarray] = {}
+        if share is None:
+            _check_names(program, weights)
+        elif weights:
+            raise LaunchReject("a program that shares its weights takes none", needed=", ".join(sorted(weights)))
+        else:
+            _check_equal(self, share)
+        arena = aligned(self._arena_bytes())
+        for tensor in program.tensors:
+            self._bytes[tensor.name] = self._place(tensor, weights, share, arena)
+
+    def extents(self, tensor: Tensor) -> tuple[int, ...]:
+        return greatest_extents(tensor, self._domain)
+
+    def _arena_bytes(self) -> int:
+        laid_out = [t for t in self.tensors.values() if t.role == "SCRATCH" and t.offset >= 0]
+        return max([0, *(t.offset + tensor_bytes(t.dtype, self.extents(t)) for t in laid_out)])
+
+    def _place(self, tensor: Tensor, weights: Mapping[str, np.ndarray], share: Memory | None, arena: np.ndarray) -> np.ndarray:
+        size = tensor_bytes(tensor.dtype, self.extents(tensor))
+        if tensor.role in ("WEIGHT", "STATE") and share is not None:
+            return share._bytes[tensor.name]
+        if tensor.role == "WEIGHT":
+            return weight_bytes(tensor, self.extents(tensor), weights[tensor.name])
+        if tensor.role == "SCRATCH" and tensor.offset >= 0:
+            return arena[tensor.offset : tensor.offset + size]
+        return aligned(size)
+
+    def address(self, name: str) -> int:
+        return self._bytes[name].ctypes.data
+
+    def view(self, name: str, symbols: Mapping[str, int] | None) -> np.ndarray:
+        """The tensor at those values of the symbols (None: at its greatest extents)."""
+        tensor = self.tensors[name]
+        extents = self.extents(tensor) if symbols is None else tuple(max(0, q.evaluate(symbols)) for q in tensor.shape)
+        part = self._bytes[name][: tensor_bytes(tensor.dtype, extents)]
+        return part.view(numpy_dtype(tensor.dtype)).reshape(view_shape(tensor.dtype, extents))
+
+
+def weight_bytes(tensor: Tensor, extents: tuple[int, ...], given: np.ndarray) -> np.ndarray:
+    """The caller's array as bytes, in place where it is contiguous; refused unless it is what the tensor declares."""
+    wanted, shape = numpy_dtype(tensor.dtype), view_shape(tensor.dtype, extents)
+    if given.dtype != wanted or given.shape != shape:
+        raise LaunchReject(
+            "a weight is not what the program declares",
+            where=tensor.name,
+            needed=f"{wanted.name} {list(shape)} ({tensor_bytes(tensor.dtype, extents):,} bytes)",
+            available=f"{given.dtype.name} {list(given.shape)} ({given.nbytes:,} bytes)",
+        )
+    return np.ascontiguousarray(given).reshape(-1).view(np.uint8)
+
+
+def _check_names(program: Program, weights: Mapping[str, np.ndarray]) -> None:
+    declared = {t.name for t in program.tensors if t.role == "WEIGHT"}
+    missing, unknown = sorted(declared - set(weights)), sorted(set(weights) - declared)
+    if missing or unknown:
+        raise LaunchReject(
+            "the weights are not those of the program",
+            terms=[*(f"{n} is missing" for n in missing), *(f"{n} is not a weight of it" for n in unknown)],
+        )
+
+
+def _check_equal(mine: Memory, other: Memory) -> None:
+    """WEIGHT and STATE tensors of two programs that share are declared alike."""
+    kept = ("WEIGHT", "STATE")
+    faults = []
+    for name, tensor in mine.tensors.items():
+        if tensor.role not in kept:
+            continue
+        theirs = other.tensors.get(name)
+        if theirs is None:
+            faults.append(f"{name} is not in the other program")
+        elif (tensor.shape, tensor.dtype, tensor.role, tensor.fill) != (theirs.shape, theirs.dtype, theirs.role, theirs.fill):
+            faults.append(f"{name} is declared differently")
+    if faults:
+        raise LaunchReject("two programs cannot share their weights and state", terms=faults)

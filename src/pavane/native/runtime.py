@@ -1,0 +1,184 @@
+"""A program that is ready to run: accepted, compiled or taken from the cache, its memory laid out, its threads resident."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from pavane.ir.program import Program
+from pavane.ir.walk import named
+from pavane.native.cache import default_directory, object_key, read_object, write_object
+from pavane.native.compile import Loaded, compile_object
+from pavane.native.cpu import Cpu, host_cpu
+from pavane.native.guard import check_inputs, check_state, check_symbols, fill_faults
+from pavane.native.layout import (
+    BINDINGS,
+    CONTROL_BYTES,
+    COUNTERS,
+    LOCALS,
+    QUEUES,
+    SCRATCH,
+    SYMBOLS,
+    Layout,
+    credits,
+    program_layout,
+)
+from pavane.native.lower import lower_program
+from pavane.native.memory import Memory, aligned
+from pavane.native.threads import Crew
+from pavane.reject import LaunchReject
+from pavane.targets.descriptor import SpatialTarget, target_digest
+
+Accept = Callable[[Program, SpatialTarget], object]
+
+
+def load(
+    program: Program,
+    target: SpatialTarget,
+    *,
+    weights: Mapping[str, np.ndarray],
+    share: NativeProgram | None = None,
+    cache_dir: Path | None = None,
+    accept: Accept | None = None,
+) -> NativeProgram:
+    """Make an accepted program runnable on this processor.
+
+    `weights`: one array a WEIGHT tensor (q8_0 as bytes), used in place; empty with `share`, whose WEIGHT and STATE bytes are used.
+    `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written only after the program was accepted,
+    so a program that is found there is not checked again. `accept` replaces the checker; without a `cache_dir`, nothing is cached then.
+    Raises NotProven when the checker refuses, LaunchReject for weights, target or a program that is not finished.
+    """
+    _check_program(program, target)
+    layout = program_layout(program, target)
+    loaded = Loaded(_object(program, target, layout, _directory(cache_dir, accept), accept))
+    memory = Memory(program, weights, None if share is None else share.memory)
+    _check_weights(program, memory)
+    return NativeProgram(program, layout, loaded, memory)
+
+
+def _check_program(program: Program, target: SpatialTarget) -> None:
+    if program.phase not in ("PERSISTENT", "VERIFIED"):
+        raise LaunchReject("the program is not finished", where=program.name, needed="phase PERSISTENT or VERIFIED", available=program.phase)
+    if program.target_digest != target_digest(target):
+        raise LaunchReject("the program is for another target", needed=program.target, available=target.name, remedy="compile it for this one")
+
+
+def _directory(cache_dir: Path | None, accept: Accept | None) -> Path | None:
+    if cache_dir is None and accept is None:
+        return default_directory()
+    return cache_dir
+
+
+def _object(program: Program, target: SpatialTarget, layout: Layout, directory: Path | None, accept: Accept | None) -> bytes:
+    """From the cache, or accepted and compiled."""
+    cpu = host_cpu()
+    key = object_key(program, cpu)
+    found = None if directory is None else read_object(directory, key)
+    if found is not None:
+        return found
+    (_checker() if accept is None else accept)(program, target)
+    made = compile_program(program, layout, cpu)
+    if directory is not None:
+        write_object(directory, key, made)
+    return made
+
+
+def _checker() -> Accept:
+    from pavane.verify.check import check
+
+    return check
+
+
+def compile_program(program: Program, layout: Layout, cpu: Cpu) -> bytes:
+    """The object file of a program for a processor."""
+    return compile_object(lower_program(program, layout, cpu), cpu)
+
+
+def _check_weights(program: Program, memory: Memory) -> None:
+    faults = [fault for t in program.tensors if t.role == "WEIGHT" for fault in fill_faults(t, memory.view(t.name, None))]
+    if faults:
+        raise LaunchReject("a weight holds integers that the program does not expect", terms=faults)
+
+
+class NativeProgram:
+    """A resident program. One launch at a time; `close` (or leaving the `with`) ends its threads."""
+
+    def __init__(self, program: Program, layout: Layout, loaded: Loaded, memory: Memory) -> None:
+        self.memory = memory
+        self._program, self._loaded = program, loaded
+        self._symbols: dict[str, int] | None = None
+        self._symbol_values = np.zeros(max(len(program.symbols), 1), dtype=np.int64)
+        self._control, self._areas = _areas(program, layout, memory, self._symbol_values)
+        self._crew = Crew(loaded, self._control, len(layout.threads))
+        self._lock = threading.Lock()
+        self._closing = weakref.finalize(self, _release, self._crew, loaded, self._control, self._areas)
+
+    def launch(self, symbols: Mapping[str, int], inputs: Mapping[str, np.ndarray]) -> None:
+        """One epoch over copies of the inputs. Raises LaunchReject, and then nothing has changed."""
+        with self._lock:
+            if not self._closing.alive:
+                raise LaunchReject("the program is closed", where=self._program.name)
+            values = check_symbols(self._program, symbols)
+            check_inputs(self._program, values, inputs)
+            after = check_state(self._program, values, self.memory.watermark)
+            for name, array in inputs.items():
+                self.memory.view(name, values)[...] = array
+            self._symbol_values[: len(values)] = list(values.values())
+            self._symbols = values
+            self._crew.run()
+            self.memory.watermark.update(after)
+
+    def tensor(self, name: str) -> np.ndarray:
+        """A view of a tensor's bytes, with its extents at the last launch; q8_0 as bytes."""
+        if name not in self.memory.tensors:
+            raise LaunchReject("the program has no such tensor", where=name)
+        return self.memory.view(name, self._symbols)
+
+    def close(self) -> None:
+        """End the threads. Views of tensors stay valid."""
+        with self._lock:
+            self._closing()
+
+    def __enter__(self) -> NativeProgram:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _release(crew: Crew, *kept: object) -> None:
+    """The threads end first; what they run on (`kept`) goes after."""
+    crew.dismiss()
+
+
+def _areas(program: Program, layout: Layout, memory: Memory, symbols: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The control block and the areas it points to."""
+    control = aligned(CONTROL_BYTES)
+    sizes = {
+        BINDINGS: layout.binding_bytes,
+        LOCALS: layout.local_bytes * layout.sites,
+        SCRATCH: layout.scratch_bytes * len(layout.threads),
+        QUEUES: layout.queue_bytes,
+        COUNTERS: layout.counter_bytes,
+    }
+    areas = {place: aligned(size) for place, size in sizes.items()}
+    areas[SYMBOLS] = symbols
+    for place, area in areas.items():
+        control[place : place + 8].view(np.int64)[0] = area.ctypes.data
+    _bind(program, layout, memory, areas[BINDINGS])
+    for offset, ahead in credits(program, layout):
+        areas[COUNTERS][offset : offset + 4].view(np.int32)[0] = ahead
+    return control, list(areas.values())
+
+
+def _bind(program: Program, layout: Layout, memory: Memory, table: np.ndarray) -> None:
+    """Every instance's formals, as addresses of the tensors they are bound to."""
+    for instance, offset in zip(program.instances, layout.bindings, strict=True):
+        bound = {b.formal: b.tensor for b in instance.bindings}
+        addresses = [memory.address(bound[formal.name]) for formal in named(program.shapes, instance.shape).formals]
+        table[offset : offset + 8 * len(addresses)].view(np.int64)[:] = addresses

@@ -1,0 +1,74 @@
+"""Compiled programs of models, kept in the user's cache directory, so that a second run starts at once.
+
+A program is a function of the model file, what was asked of it, the chip, and the compiler; a digest over all four
+names its file. What lies there is read like any other `.pavane` file, and is compiled again when it cannot be read.
+It is never trusted: whoever runs a program has it checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+import platformdirs
+
+import pavane
+from pavane.api import Gguf, Source, compile
+from pavane.artefact import Artefact, ModelInfo, WeightReference, read_artefact, write_artefact
+from pavane.ir.digest import digest
+from pavane.pipeline import Observer
+from pavane.reject import FileReject
+from pavane.targets.descriptor import SpatialTarget, target_digest
+
+_NOT_COMPILER = ("cli", "report", "native", "sim")
+
+
+def decoder_artefact(
+    model: Gguf, part: str, target: SpatialTarget, observer: Observer | None = None, cache_dir: Path | None = None
+) -> Artefact:
+    """The model's `decode` or `prompt` program for that chip, compiled on the first call. Raises SpatialReject."""
+    path = _directory(cache_dir) / f"{_key(model, part, target)}.pavane"
+    found = _read(path)
+    if found is not None and found.target == target:
+        return found
+    source: Source = model.decode() if part == "decode" else model.prompt()
+    artefact = Artefact(
+        program=compile(source, target, observer=observer),
+        target=target,
+        weights=WeightReference(str(model.deployed.path), model.deployed.digest, tuple(model.weights())),
+        model=ModelInfo(model.config.name, part, model.contract, model.context),
+    )
+    write_artefact(path, artefact)
+    return artefact
+
+
+def _directory(cache_dir: Path | None) -> Path:
+    return (cache_dir if cache_dir is not None else Path(platformdirs.user_cache_dir("pavane"))) / "programs"
+
+
+def _key(model: Gguf, part: str, target: SpatialTarget) -> str:
+    asked = (model.deployed.digest, part, model.contract, model.context)
+    return digest([asked, target_digest(target), compiler_digest()])
+
+
+def _read(path: Path) -> Artefact | None:
+    """The file's artefact; None when there is none or it is damaged (it only saves work)."""
+    if not path.exists():
+        return None
+    try:
+        return read_artefact(path)
+    except FileReject:
+        return None
+
+
+@lru_cache(maxsize=1)
+def compiler_digest() -> str:
+    """SHA-256 over the source of everything that decides what a program is."""
+    root = Path(pavane.__file__).parent
+    state = hashlib.sha256()
+    for path in sorted(p for kind in ("*.py", "*.toml") for p in root.rglob(kind)):
+        relative = path.relative_to(root)
+        if relative.parts[0] not in _NOT_COMPILER:
+            state.update(f"{relative.as_posix()}\n".encode() + path.read_bytes())
+    return state.hexdigest()

@@ -1,0 +1,103 @@
+"""Why a section is as it is: its plan and the plan that it beat, what bounds it, the joins taken and not, where its
+memory goes.
+
+`explain(program, target)` gives a line a shape; with a section's name, all that is known of it. Refuses
+(ArgumentReject) a name that the program does not have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pavane.ir.program import Carry, Fifo, Join, Plan, Program, Shape
+from pavane.ir.types import row_bytes
+from pavane.reject import ArgumentReject
+from pavane.targets.descriptor import SpatialTarget
+
+
+def explain(program: Program, target: SpatialTarget, name: str | None = None) -> str:
+    """The text for people."""
+    if name is None:
+        return "\n".join(_overview(program)) + "\n"
+    shape = _named(program, name)
+    times = sum(1 for instance in program.instances if instance.shape == shape.name)
+    return "\n".join(_section(shape, times, target)) + "\n"
+
+
+def _named(program: Program, name: str) -> Shape:
+    """By the name of a shape, or of an instance."""
+    shapes = {shape.name: shape for shape in program.shapes}
+    shapes = {i.name: shapes[i.shape] for i in program.instances if i.name and i.shape in shapes} | shapes
+    if name not in shapes:
+        raise ArgumentReject(
+            f"the program has no section {name!r}",
+            where=f"program {program.name}",
+            available=", ".join(shape.name for shape in program.shapes),
+            needed="the name of a section",
+            remedy="name one of these",
+        )
+    return shapes[name]
+
+
+def _overview(program: Program) -> Iterator[str]:
+    times = Counter(instance.shape for instance in program.instances)
+    total = sum(times[shape.name] * (shape.plan.cycles if shape.plan else 0) for shape in program.shapes)
+    yield f"program {program.name} for {program.target}: {len(program.instances)} sections, {total:,} predicted cycles"
+    width = max(len(shape.name) for shape in program.shapes)
+    ordered = sorted(program.shapes, key=lambda s: -times[s.name] * (s.plan.cycles if s.plan else 0))
+    for shape in ordered:
+        cycles = times[shape.name] * (shape.plan.cycles if shape.plan else 0)
+        share = f"{100 * cycles / total:5.1f} %" if total else "      ?"
+        bound = shape.plan.bottleneck if shape.plan else "no plan"
+        yield f"  {shape.name:<{width}}  {times[shape.name]:>4} x  {share}  bound by {bound or 'nothing known'}"
+
+
+def _section(shape: Shape, times: int, target: SpatialTarget) -> Iterator[str]:
+    yield f"section {shape.name}, {times} time{'' if times == 1 else 's'} in the program"
+    yield from ("  " + line for line in _plan_lines(shape.plan))
+    yield from ("  " + _join_line(join) for join in shape.joins)
+    if not shape.joins:
+        yield "  joins: none was to be had"
+    numbers = shape.numerics
+    claim = "exact to the bit" if numbers.exact else "within its error bound"
+    yield f"  numerics: {numbers.contract}, adds in {numbers.accumulator}, {claim}"
+    yield from ("    " + term for term in numbers.terms)
+    yield from ("  " + line for line in _memory_lines(shape, target))
+
+
+def _plan_lines(plan: Plan | None) -> Iterator[str]:
+    if plan is None:
+        yield "plan: none (the program was not made by `tile`)"
+        return
+    yield f"plan: blocks of {plan.rows} x {plan.cols}, k in blocks of {plan.k}: {plan.cycles:,} cycles predicted"
+    if plan.bottleneck:
+        yield f"bottleneck: {plan.bottleneck}"
+    if plan.runner_up is None:
+        yield f"runner-up: none; {plan.considered} plan{'' if plan.considered == 1 else 's'} considered"
+        return
+    rows, cols, k = plan.runner_up
+    slower = 100 * (plan.runner_up_cycles - plan.cycles) / plan.cycles if plan.cycles else 0.0
+    yield (
+        f"runner-up: {rows} x {cols}, k {k}: {plan.runner_up_cycles:,} cycles, {slower:.1f} % more; "
+        f"{plan.considered} plans considered"
+    )
+
+
+def _join_line(join: Join) -> str:
+    return f"join {join.what}: {join.taken} at {join.cycles:,} cycles, not {join.other} at {join.other_cycles:,}"
+
+
+def _memory_lines(shape: Shape, target: SpatialTarget) -> Iterator[str]:
+    parts = sorted(((_buffer_bytes(b), b.name) for b in (*shape.fifos, *shape.carries)), key=lambda p: (-p[0], p[1]))
+    used = sum(size for size, _ in parts)
+    yield f"memory: {used:,} of {target.memory.bytes:,} bytes a site"
+    yield from (f"  {name}: {size:,} bytes" for size, name in parts if size)
+
+
+def _buffer_bytes(buffer: Fifo | Carry) -> int:
+    """An alias has no bytes of its own."""
+    size = buffer.rows * row_bytes(buffer.dtype, buffer.cols)
+    if isinstance(buffer, Carry):
+        return size
+    return 0 if buffer.kind == "ALIAS" else size * max(1, buffer.depth)

@@ -1,0 +1,137 @@
+"""Bounds: every access inside its tensor, every element read inside what was written, every region inside its buffer.
+
+- A window is clipped at its tensor's extent, so only its start can leave the tensor: each start is >= 0, or indirect with [lo, hi) inside the
+  extent. A q8_0 window begins and ends at whole blocks.
+- An element read at (row, col) of a value that is valid on [o, o + len(s)): o <= row and row <= o + size - 1 and row <= o + (limit - start) - 1, for
+  all values of the counted variables where the op's spans are not empty; columns alike. Each guard of the value holds under the op's guards.
+- A region [o, o + len(s)) written: 0 <= o and o + size <= extent or o + (limit - start) <= extent of the buffer.
+"""
+
+from __future__ import annotations
+
+from pavane.ir.expr import Indirect
+from pavane.ir.program import Load, Store
+from pavane.ir.quasi import Domain, Quasi, lower
+from pavane.ir.types import Q8_BLOCK, Ints
+from pavane.reject import BoundsRefused
+from pavane.verify.check.inequalities import Counted, guard_holds, never_negative, never_positive
+from pavane.verify.check.section import Actor, Leaf, Section
+from pavane.verify.check.values import Evidence, Piece, Read, Write
+
+
+def bounds(section: Section, evidence: Evidence) -> str:
+    """Refuse the first access that cannot be shown to stay inside."""
+    windows = 0
+    for actor in section.actors:
+        for leaf in actor.leaves:
+            if isinstance(leaf.placed, Load | Store):
+                _window(section, actor, leaf)
+                windows += 1
+    for write in evidence.writes:
+        _write(section, write)
+    for read in evidence.reads:
+        _read(read)
+    return f"{windows} windows, {len(evidence.writes)} regions, {len(evidence.reads)} reads"
+
+
+def _window(section: Section, actor: Actor, leaf: Leaf) -> None:
+    step: Load | Store = leaf.placed  # type: ignore[assignment]
+    where = f"{actor.where}, step {leaf.index}, {step.tensor}"
+    formal, fifo = section.formals[step.tensor], section.fifos[step.fifo]
+    if formal.dtype != fifo.dtype:
+        raise BoundsRefused(f"a window of {formal.dtype} moves into or out of a slot of {fifo.dtype}", where=where)
+    domain = section.domain(actor, leaf.nest)
+    for dimension, start in enumerate(step.window.start):
+        if isinstance(start, Indirect):
+            _indirect(section, start, formal.shape[dimension], where)
+        elif not never_negative(start, domain):
+            raise BoundsRefused(
+                f"the window may start before the tensor in dimension {dimension}",
+                where=where,
+                needed=f"{start} >= 0",
+                remedy="start windows at or after 0",
+            )
+    if formal.dtype == "q8_0":
+        _blocks(step.window.start[-1], step.window.size[-1], where)
+    rows = 1 if step.window.row < 0 else step.window.size[step.window.row]
+    if rows > fifo.rows or step.window.size[-1] > fifo.cols:
+        raise BoundsRefused(
+            "a window is larger than the slot",
+            where=where,
+            needed=f"{rows} x {step.window.size[-1]}",
+            available=f"{fifo.rows} x {fifo.cols}",
+        )
+
+
+def _indirect(section: Section, index: Indirect, extent: Quasi, where: str) -> None:
+    ids = section.formals[index.tensor]
+    if ids.dtype != "i32" or not isinstance(ids.fill, Ints) or len(ids.shape) != 1:
+        raise BoundsRefused(f"{index.tensor} is not known to hold indices", where=where, remedy="an i32 formal with integers of a range")
+    if ids.fill.lo < index.lo or ids.fill.hi >= index.hi:
+        raise BoundsRefused(
+            f"an index of {index.tensor} may leave [{index.lo}, {index.hi})",
+            where=where,
+            needed=f"{ids.fill.lo} .. {ids.fill.hi}",
+        )
+    if lower(extent, section.symbols) < index.hi:
+        raise BoundsRefused("an indirect index may pass the tensor's end", where=where, needed=f"{index.hi}", available=str(extent))
+
+
+def _blocks(start: object, size: int, where: str) -> None:
+    if not (isinstance(start, Quasi) and _multiple(start, Q8_BLOCK) and size % Q8_BLOCK == 0):
+        raise BoundsRefused("a window of q8_0 does not begin and end at whole blocks of 32", where=where, needed=f"{start} +: {size}")
+
+
+def _multiple(value: Quasi, of: int) -> bool:
+    return value.const % of == 0 and all(coefficient % of == 0 for coefficient, _ in value.terms)
+
+
+def _write(section: Section, write: Write) -> None:
+    buffer = section.buffer(write.name)
+    for piece, extent, what in ((write.rows, buffer.rows, "row"), (write.cols, buffer.cols, "column")):
+        ends = (piece.offset + piece.span.size, piece.offset + piece.span.limit - piece.span.start)
+        inside = any(never_positive(end - extent, write.domain) for end in ends)
+        if not (inside and never_negative(piece.offset, write.domain)):
+            raise BoundsRefused(
+                f"a {what} outside {write.name} may be written",
+                where=write.where,
+                needed=f"{_words(piece.offset)} +: {piece.span.size}",
+                available=f"{extent} {what}s",
+            )
+
+
+def _read(read: Read) -> None:
+    for guard in read.value.guards:
+        if not guard_holds(guard, read.guards, read.domain):
+            raise BoundsRefused(
+                f"{read.name} is empty where {guard.start} is not below {guard.limit}, and is read without that guard",
+                where=read.where,
+                remedy="carry the span in the op's guard",
+            )
+    if read.value.rows is None or read.value.cols is None:
+        raise BoundsRefused(f"{read.name} is read before anything is known of it", where=read.where)
+    _inside(read, read.row, read.value.rows, "row")
+    _inside(read, read.col, read.value.cols, "column")
+
+
+def _inside(read: Read, index: Quasi, piece: Piece, what: str) -> None:
+    place = index - piece.offset
+    first = never_negative(place, read.domain, read.counted)
+    ends = (place - piece.span.size + 1, place - (piece.span.limit - piece.span.start) + 1)
+    if first and all(_below(end, read.domain, read.counted) for end in ends):
+        return
+    raise BoundsRefused(
+        f"{what} {_words(index)} of {read.name} may be outside the {what}s that hold something",
+        where=read.where,
+        needed=f"inside {_words(piece.offset)} +: {piece.span.size}, below {_words(piece.span.limit - piece.span.start)} {what}s",
+    )
+
+
+def _below(value: Quasi, domain: Domain, counted: tuple[Counted, ...]) -> bool:
+    return never_positive(value, domain, counted)
+
+
+def _words(value: Quasi) -> str:
+    return str(value)
+
+

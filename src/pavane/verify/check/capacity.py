@@ -1,0 +1,127 @@
+"""Capacity: buffers fit the site's memory and do not overlap; FIFOs, counters, their bits and registers are within the descriptor.
+
+A FIFO takes depth * rows * row bytes at its address, an alias takes none, a carry takes rows * row bytes. Addresses are the same on all sites of a
+section, so disjoint intervals are disjoint on every site. Occupancy never passes the depth because `Reserve` waits for a free
+slot and each process fills at most one slot of a FIFO at a time (`ownership`).
+"""
+
+from __future__ import annotations
+
+from pavane.ir.program import Compute, Counter, Generic
+from pavane.ir.types import row_bytes
+from pavane.ir.walk import operands
+from pavane.reject import CapacityRefused
+from pavane.targets.descriptor import SpatialTarget
+from pavane.verify.check.balance import overlaps
+from pavane.verify.check.section import Actor, Section
+from pavane.verify.check.site_state import box
+
+Interval = tuple[int, int, str]
+
+
+def capacity(section: Section, target: SpatialTarget) -> str:
+    """Refuse what the chip does not have."""
+    for actor in section.actors:
+        _engine(actor, target)
+    _one_process_an_engine(section)
+    intervals = memory_map(section)
+    _layout(section, intervals, target)
+    _fifos(section, target)
+    counters(section.shape.counters, target, section.where)
+    end = max((stop for _, stop, _ in intervals), default=0)
+    return f"{len(intervals)} buffers, {end} of {target.memory.bytes} bytes a site"
+
+
+def memory_map(section: Section) -> tuple[Interval, ...]:
+    """(start, end, name) of every buffer that takes local memory, in order of address."""
+    found = []
+    for fifo in section.shape.fifos:
+        if fifo.kind != "ALIAS":
+            found.append((fifo.address, fifo.address + fifo.depth * fifo.rows * row_bytes(fifo.dtype, fifo.cols), fifo.name))
+    for carry in section.shape.carries:
+        found.append((carry.address, carry.address + carry.rows * row_bytes(carry.dtype, carry.cols), carry.name))
+    return tuple(sorted(found))
+
+
+def _engine(actor: Actor, target: SpatialTarget) -> None:
+    if actor.box[1] > target.grid.width or actor.box[3] > target.grid.height:
+        raise CapacityRefused(
+            "a process stands outside the grid",
+            where=actor.where,
+            needed=f"sites up to ({actor.box[1]}, {actor.box[3]})",
+            available=f"{target.grid.width} x {target.grid.height}",
+        )
+    engine = next((e for e in target.engines if e.name == actor.process.engine), None)
+    if engine is None:
+        raise CapacityRefused(f"the target has no engine {actor.process.engine!r}", where=actor.where)
+    for leaf in actor.leaves:
+        if isinstance(leaf.step, Compute):
+            where = f"{actor.where}, step {leaf.index}"
+            if "compute" not in engine.roles:
+                raise CapacityRefused(f"engine {engine.name} does not compute", where=where)
+            if isinstance(leaf.step.op, Generic) and engine.register_tiles:
+                _registers(leaf.step.op, engine.register_tiles, where)
+
+
+def _registers(op: Generic, limit: int, where: str) -> None:
+    tiles = len(dict.fromkeys((op.dst.name, *operands(op))))
+    if tiles > limit:
+        raise CapacityRefused("a compute step holds too many tiles", where=where, needed=f"{tiles}", available=f"{limit}")
+
+
+def _one_process_an_engine(section: Section) -> None:
+    for i, actor in enumerate(section.actors):
+        for other in section.actors[i + 1 :]:
+            if actor.process.engine == other.process.engine and overlaps(actor.box, other.box):
+                raise CapacityRefused(f"{actor.name} and {other.name} run on one engine of one site", where=section.where)
+
+
+def _layout(section: Section, intervals: tuple[Interval, ...], target: SpatialTarget) -> None:
+    memory = target.memory
+    for start, end, name in intervals:
+        where = f"{section.where}, {name}"
+        if start < memory.reserved_bytes or start % memory.alignment_bytes:
+            raise CapacityRefused(
+                f"the buffer stands at byte {start}",
+                where=where,
+                needed=f"a multiple of {memory.alignment_bytes} from {memory.reserved_bytes} on",
+            )
+        if end > memory.bytes:
+            raise CapacityRefused("the buffer passes the end of memory", where=where, needed=f"{end} bytes", available=f"{memory.bytes}")
+    for (_, end, name), (start, _, other) in zip(intervals, intervals[1:], strict=False):
+        if start < end:
+            raise CapacityRefused(f"{name} and {other} overlap", where=section.where, needed=f"{name} ends at {end}", available=f"{start}")
+
+
+def _fifos(section: Section, target: SpatialTarget) -> None:
+    for fifo in section.shape.fifos:
+        if fifo.depth < 1:
+            raise CapacityRefused("a FIFO has no slot", where=f"{section.where}, {fifo.name}", needed="depth 1")
+        if fifo.kind == "ALIAS" and not target.alias:
+            raise CapacityRefused("the target's engines cannot address memory in place", where=f"{section.where}, {fifo.name}")
+    most = target.fifos.per_site
+    if len(section.shape.fifos) > most:
+        raise CapacityRefused("too many FIFOs", where=section.where, needed=str(len(section.shape.fifos)), available=f"{most} a site")
+
+
+def counters(listed: tuple[Counter, ...], target: SpatialTarget, where: str) -> None:
+    """Ids distinct where two counters share a site, within the chip's number; bits and kind are the chip's."""
+    limit = target.counters
+    for i, counter in enumerate(listed):
+        place = f"{where}, counter {counter.name}"
+        if not 0 <= counter.id < limit.per_site:
+            raise CapacityRefused(f"the counter has id {counter.id}", where=place, available=f"0 .. {limit.per_site - 1}")
+        if counter.bits != limit.bits or counter.kind != limit.kind:
+            raise CapacityRefused(
+                "the counter is not what the chip has",
+                where=place,
+                needed=f"{counter.bits} bits, {counter.kind}",
+                available=f"{limit.bits} bits, {limit.kind}",
+            )
+        edges = box(counter.rect, place)
+        if edges[1] > target.grid.width or edges[3] > target.grid.height:
+            raise CapacityRefused("the counter stands outside the grid", where=place)
+        for other in listed[i + 1 :]:
+            if other.id == counter.id and overlaps(edges, box(other.rect, place)):
+                raise CapacityRefused(f"{counter.name} and {other.name} share id {counter.id} on a site", where=where)
+

@@ -1,0 +1,107 @@
+"""Coverage: every element of every output region is written exactly once, and no element outside it.
+
+Per dimension the store's start is `origin + sum of stride * variable` over the loops and sites around it, and the window adds the element
+inside it with stride 1. Sorted by stride, each stride equals the product of the extents before it: then (element, variables) is a
+mixed-radix number, each value below the product has exactly one representation. Every loop and site coordinate with more than one value stands
+in exactly one dimension, so different turns and sites write different elements. The product reaches the region's extent,
+and what passes it is clipped: the formal ends where the region ends (or the product is the extent exactly).
+"""
+
+from __future__ import annotations
+
+from pavane.ir.program import SITE_X, SITE_Y, Load, Spec, Store
+from pavane.ir.quasi import Domain, Floor, Quasi, quasi, upper
+from pavane.ir.walk import window_guard
+from pavane.reject import CoverageRefused
+from pavane.verify.check.inequalities import never_negative, never_positive
+from pavane.verify.check.section import Actor, Leaf, Section
+
+Digits = list[tuple[int, Quasi, str]]
+
+
+def coverage(section: Section) -> str:
+    """Refuse an output that is not written exactly once, or that no spec describes."""
+    stores: dict[str, list[tuple[Actor, Leaf]]] = {}
+    loaded = set()
+    for actor in section.actors:
+        for leaf in actor.leaves:
+            if isinstance(leaf.step, Store):
+                stores.setdefault(leaf.step.tensor, []).append((actor, leaf))
+            elif isinstance(leaf.step, Load):
+                loaded.add(leaf.step.tensor)
+    specs = {spec.out: spec for spec in section.shape.spec}
+    for name, formal in section.formals.items():
+        where = f"{section.where}, {name}"
+        if name in stores and name in loaded:
+            raise CoverageRefused("one section reads and writes the same formal", where=where)
+        if (name in stores) != (name in specs) or (name in stores and formal.role == "IN"):
+            raise CoverageRefused("a formal is stored exactly when a spec says what it becomes", where=where)
+        if formal.role == "OUT" and name not in stores:
+            raise CoverageRefused("an output is never stored", where=where)
+        if name in loaded and formal.role == "OUT":
+            raise CoverageRefused("an output is read", where=where)
+    for name, steps in stores.items():
+        if len(steps) != 1:
+            raise CoverageRefused(f"{len(steps)} steps store it", where=f"{section.where}, {name}", remedy="one store step an output")
+        _once(section, specs[name], *steps[0])
+    return f"{len(stores)} outputs, each element once"
+
+
+def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:
+    step: Store = leaf.step  # type: ignore[assignment]
+    where = f"{actor.where}, step {leaf.index}, {step.tensor}"
+    x0, x1, y0, y1 = actor.box
+    extents = {SITE_X: quasi(x1 - x0), SITE_Y: quasi(y1 - y0), **dict(leaf.nest)}
+    seen: dict[str, int] = {}
+    shape = section.formals[step.tensor].shape
+    for dimension, start in enumerate(step.window.start):
+        place = f"{where}, dimension {dimension}"
+        digits = _digits(start, spec.origin[dimension], extents, section.symbols, place)  # type: ignore[arg-type]
+        for _, _, name in digits:
+            if name in seen:
+                raise CoverageRefused(f"{name} moves the window in two dimensions", where=place)
+            seen[name] = dimension
+        _radix(digits, step.window.size[dimension], spec, dimension, shape[dimension], section.symbols, place)
+    for name, extent in extents.items():
+        if name not in seen and upper(extent, section.symbols) > 1:
+            raise CoverageRefused(
+                f"the same elements are written for every value of {name}", where=where, needed=f"{extent} values of {name}"
+            )
+    if any(guard.size != 1 for guard in window_guard(step.window, shape)):
+        raise CoverageRefused("a head dimension is longer than 1", where=where)
+
+
+def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Domain, where: str) -> Digits:
+    """(stride, extent, variable) of each variable that moves the window and has more than one value."""
+    rest = start - origin
+    digits: Digits = []
+    for coefficient, atom in rest.terms:
+        if isinstance(atom, Floor) or atom not in extents:
+            raise CoverageRefused("the window's start is not the region's origin plus strides", where=where, needed=str(start))
+        if upper(extents[atom], symbols) == 1:
+            continue
+        digits.append((coefficient, extents[atom], atom))
+    if rest.const != 0:
+        raise CoverageRefused("the windows do not begin at the region's origin", where=where, needed=str(origin), available=str(start))
+    return sorted(digits, key=lambda digit: digit[0])
+
+
+def _radix(digits: Digits, size: int, spec: Spec, dimension: int, end: Quasi, symbols: Domain, where: str) -> None:
+    product = quasi(size)
+    for stride, extent, name in digits:
+        if product != quasi(stride):
+            raise CoverageRefused(
+                f"windows overlap or leave a gap along {name}", where=where, needed=f"a stride of {product}", available=f"{stride}"
+            )
+        product = extent * stride
+    extent, origin = spec.extents[dimension], spec.origin[dimension]
+    if not never_negative(product - extent, symbols):
+        raise CoverageRefused("the windows do not reach the region's end", where=where, needed=f"{extent}", available=f"{product}")
+    if not (never_negative(origin, symbols) and never_negative(end - origin - extent, symbols)):
+        raise CoverageRefused("the region passes the tensor's end", where=where, needed=f"{origin + extent}", available=f"{end}")
+    clipped = never_positive(end - origin - extent, symbols)
+    exact = never_positive(product - extent, symbols)
+    if not (clipped or exact):
+        raise CoverageRefused(
+            "elements after the region are written too", where=where, needed=f"an end at {origin + extent}", available=f"{end}"
+        )

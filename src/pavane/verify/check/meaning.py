@@ -1,0 +1,82 @@
+"""Meaning: what a section stores is what its spec says, for every element, over the real numbers.
+
+For each store the slot's term (values.py) at (row, col) is compared with the spec at i = start + (row, col) - origin, both in normal form over the
+symbols, sites, loops and the window's elements. Equal normal forms are equal functions, so with `coverage` (each element of the region stored once)
+the section implements its spec. Each reduction is matched as one reduction with all its terms, so each term is taken exactly once.
+
+Storage: floats of all widths, and q8_0, round and do not change the meaning. An integer dtype would, so it is stored only as a copy of an
+element of the same dtype.
+"""
+
+from __future__ import annotations
+
+from pavane.ir.expr import At, Expr, substitute
+from pavane.ir.program import Generic, MatmulTiles, Span, Spec, Store
+from pavane.ir.quasi import Domain, Quasi, quasi
+from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK
+from pavane.ir.walk import window_spans
+from pavane.reject import MeaningRefused
+from pavane.verify.check.inequalities import never_negative
+from pavane.verify.check.section import Section
+from pavane.verify.check.terms import COL, ROW, difference, normal
+from pavane.verify.check.values import Computed, Evidence, Stored
+
+
+def meaning(section: Section, evidence: Evidence) -> str:
+    """Refuse the first store whose term is not the spec's."""
+    specs = {spec.out: spec for spec in section.shape.spec}
+    for computed in evidence.computes:
+        _storage(section, computed)
+    for stored in evidence.stores:
+        _same(section, specs[stored.leaf.step.tensor], stored)  # type: ignore[union-attr]
+    return f"{len(evidence.stores)} stores equal their specs"
+
+
+def _same(section: Section, spec: Spec, stored: Stored) -> None:
+    step: Store = stored.leaf.placed  # type: ignore[assignment]
+    where = f"{stored.actor.where}, step {stored.leaf.index}, {step.tensor}"
+    shape = section.formals[step.tensor].shape
+    rows, cols = window_spans(step.window, shape)
+    domain = Domain((*stored.domain.ranges, (ROW, 0, rows.size - 1), (COL, 0, cols.size - 1)))
+    found = normal(stored.value.term(where), domain)
+    wanted = normal(_expected(spec, step), domain)
+    apart = difference(found, wanted)
+    if apart:
+        raise MeaningRefused("what is stored is not what the spec says", where=where, terms=[apart])
+
+
+def _expected(spec: Spec, step: Store) -> Expr:
+    last = len(step.window.start) - 1
+    places: dict[str, Quasi | int] = {}
+    for dimension, start in enumerate(step.window.start):
+        element = quasi(COL) if dimension == last else quasi(ROW) if dimension == step.window.row else quasi(0)
+        places[f"i{dimension}"] = start + element - spec.origin[dimension]  # type: ignore[operator]
+    return substitute(spec.expr, places)
+
+
+def _storage(section: Section, computed: Computed) -> None:
+    op = computed.op
+    where = f"{computed.actor.where}, step {computed.leaf.index}"
+    buffer = section.buffer(op.dst.name)
+    if buffer.dtype in INTEGER_DTYPES and not _copies(section, op, buffer.dtype):
+        raise MeaningRefused(f"{buffer.dtype} is stored from an expression that may not be an integer of its range", where=where)
+    if buffer.dtype == "q8_0":
+        if isinstance(op, MatmulTiles):
+            raise MeaningRefused("a product is accumulated in q8_0", where=where)
+        _whole_blocks(op.dst.col, op.cols, computed.domain, where)
+
+
+def _copies(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
+    return isinstance(op, Generic) and isinstance(op.expr, At) and section.buffer(op.expr.name).dtype == dtype
+
+
+def _whole_blocks(offset: Quasi, cols: Span, domain: Domain, where: str) -> None:
+    """The columns start at a block and end at one: at the size, or at a limit that is one."""
+    sound = _aligned(offset) and cols.size % Q8_BLOCK == 0
+    rest = cols.limit - cols.start
+    if not (sound and (_aligned(rest) or never_negative(rest - cols.size, domain))):
+        raise MeaningRefused("q8_0 columns do not begin and end at whole blocks of 32", where=where, needed=f"{offset} +: {cols.size}")
+
+
+def _aligned(value: Quasi) -> bool:
+    return value.const % Q8_BLOCK == 0 and all(coefficient % Q8_BLOCK == 0 for coefficient, _ in value.terms)

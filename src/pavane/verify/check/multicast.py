@@ -1,0 +1,198 @@
+"""Multicast: one leader a row (or column) fills the same slot of every member, with the protocol of docs/ir.md and no other.
+
+    leader   reserve; load; fence; wait credit, members; send -> members; fence; post valid -> members; push
+    member   reserve; post credit -> leader; wait valid, 1; push                          in the same loop nest
+
+Proof that the steps in this order suffice, by induction over the turns. A member posts its (n+1)-th credit after its n-th `wait valid`, which follows the
+leader's n-th `post valid`, which follows the leader's n-th `wait credit`: so each member has at most one credit under way, and
+`members` credits are one of each member. Hence the leader's n-th send comes after every member's n-th reserve and before its n-th push; the
+receive counts are equal because the nests are; at most `members` credits and one `valid` are in flight, which the bits must hold.
+The counters start at 0 and nobody else uses them: a credit ahead would let a send overtake a reserve.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pavane.ir.program import Compute, Fence, Fifo, Load, Post, Push, Rect, Reserve, Send, Wait
+from pavane.ir.walk import operands, substituted
+from pavane.reject import MulticastRefused
+from pavane.verify.check.balance import token_nest
+from pavane.verify.check.section import Actor, Leaf, Section
+from pavane.verify.check.site_state import SiteState, footprint
+
+_ORDER_LEADER = "reserve, load, fence, wait, send, fence, post, push"
+_ORDER_MEMBER = "reserve, post, wait, push"
+
+
+def multicast(section: Section) -> tuple[dict[str, Actor], str]:
+    """The leader of each multicast FIFO; refuses any other protocol and any counter that is in none."""
+    leaders, used = {}, set()
+    for name, fifo in section.fifos.items():
+        senders = [a for a in section.pushers[name] if a.uses(Send, name)]
+        if not senders:
+            _local(section, fifo)
+            continue
+        leaders[name] = _leader(section, fifo, senders)
+        used |= _protocol(section, fifo, leaders[name])
+    stray = sorted(set(section.counters) - used)
+    if stray:
+        raise MulticastRefused("counters inside a section serve multicast only", where=section.where, terms=stray)
+    return leaders, f"{len(leaders)} FIFOs sent to all their members"
+
+
+def _local(section: Section, fifo: Fifo) -> None:
+    """Without a send, every process that pushes the FIFO must fill it itself."""
+    for actor in section.pushers[fifo.name]:
+        fills = actor.uses(Load, fifo.name) or any(isinstance(s.step, Compute) and s.step.op.dst.name == fifo.name for s in actor.leaves)
+        if not fills:
+            raise MulticastRefused(f"{actor.name} hands over slots that nothing fills", where=f"{section.where}, FIFO {fifo.name}")
+
+
+def _leader(section: Section, fifo: Fifo, senders: list[Actor]) -> Actor:
+    where = f"{section.where}, FIFO {fifo.name}"
+    if fifo.kind not in ("MULTICAST_ROW", "MULTICAST_COLUMN"):
+        raise MulticastRefused(f"a {fifo.kind} FIFO is sent", where=where)
+    if len(senders) != 1:
+        raise MulticastRefused("more than one process sends", where=where, terms=[a.name for a in senders])
+    x0, x1, y0, y1 = senders[0].box
+    if (x1 - x0 if fifo.kind == "MULTICAST_ROW" else y1 - y0) != 1:
+        raise MulticastRefused("a row or a column has more than one leader", where=where)
+    return senders[0]
+
+
+def _protocol(section: Section, fifo: Fifo, leader: Actor) -> set[str]:
+    """The counters with which the protocol holds; the first refusal when there are none."""
+    where = f"{section.where}, FIFO {fifo.name}"
+    members = [a for a in section.pushers[fifo.name] if a is not leader]
+    sends = leader.uses(Send, fifo.name)
+    if len(members) != 1 or len(sends) != 1:
+        raise MulticastRefused(f"{len(sends)} send steps, {len(members)} processes of members", where=where, needed="one of each")
+    _untouched(section, members[0], fifo.name)
+    _nests(leader, members[0], sends[0], fifo, where)
+    used: set[str] = set()
+    refusals = []
+    for credit, valid in _candidates(section, leader, members[0], sends[0], fifo.name):
+        try:
+            _sites(section, fifo, leader, members[0], credit, valid, where)
+            used |= {credit, valid}
+        except MulticastRefused as refusal:
+            refusals.append(refusal)
+    if used:
+        return used
+    if refusals:
+        raise refusals[0]
+    raise MulticastRefused(
+        "no two counters order the sends after the reserves and before the pushes",
+        where=where,
+        needed=f"leader: {_ORDER_LEADER}; member: {_ORDER_MEMBER}, each in one loop body",
+    )
+
+
+def _untouched(section: Section, member: Actor, name: str) -> None:
+    """A member neither fills the slot nor reads it before it holds it in front."""
+    fronts = any(member is popper for popper in section.poppers[name])
+    for leaf in member.leaves:
+        if isinstance(leaf.step, Load | Send) and leaf.step.fifo == name:
+            raise MulticastRefused("a member fills the slot that is sent to it", where=f"{member.where}, step {leaf.index}")
+        if isinstance(leaf.step, Compute):
+            op = leaf.step.op
+            if op.dst.name == name or (name in operands(op) and not fronts):
+                raise MulticastRefused("a member uses the slot before it is delivered", where=f"{member.where}, step {leaf.index}")
+
+
+def _candidates(section: Section, leader: Actor, member: Actor, send: Leaf, name: str) -> list[tuple[str, str]]:
+    """Pairs (credit, valid) whose steps stand in the order of the protocol in the loop bodies of the send and of the member's push."""
+    credits = [c for c in section.counters if leader.uses(Wait, c) and member.uses(Post, c)]
+    valids = [v for v in section.counters if leader.uses(Post, v) and member.uses(Wait, v)]
+    return [(c, v) for c in credits for v in valids if _leads(leader, send, name, c, v) and _receives(member, name, c, v)]
+
+
+def _leads(leader: Actor, send: Leaf, name: str, credit: str, valid: str) -> bool:
+    """reserve < wait credit < send < fence < post valid, and fence < push, in one loop body."""
+    steps = [leader.uses(kind, of) for kind, of in ((Reserve, name), (Wait, credit), (Post, valid), (Push, name))]
+    if any(len(found) != 1 or found[0].path != send.path for found in steps):
+        return False
+    reserve, wait, post, push = (found[0].index for found in steps)
+    fences = [leaf.index for leaf in leader.leaves if isinstance(leaf.step, Fence) and leaf.path == send.path]
+    return reserve < wait < send.index and any(send.index < fence < min(post, push) for fence in fences)
+
+
+def _receives(member: Actor, name: str, credit: str, valid: str) -> bool:
+    """reserve < post credit < wait valid < push, in one loop body."""
+    steps = [member.uses(kind, of) for kind, of in ((Reserve, name), (Post, credit), (Wait, valid), (Push, name))]
+    if any(len(found) != 1 or found[0].path != steps[0][0].path for found in steps):
+        return False
+    reserve, post, wait, push = (found[0].index for found in steps)
+    return reserve < post < wait < push
+
+
+def _nests(leader: Actor, member: Actor, send: Leaf, fifo: Fifo, where: str) -> None:
+    ours = token_nest(leader.uses(Push, fifo.name))
+    theirs = token_nest(member.uses(Push, fifo.name))
+    if ours != theirs or token_nest((send,)) != ours:
+        raise MulticastRefused("leader and members do not take part in equally many transfers", where=where)
+
+
+def _sites(
+    section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: str, valid: str, where: str
+) -> None:
+    """Every member is named once by the leader of its own row or column, and names that leader once."""
+    state = SiteState((a.box for a in section.actors), (), ())
+    for name, waiter in ((credit, leader), (valid, member)):
+        _exclusive(section, name, waiter, where)
+    send = leader.uses(Send, fifo.name)[0].step
+    post_valid = leader.uses(Post, valid)[0].step
+    post_credit, wait_valid = member.uses(Post, credit)[0].step, member.uses(Wait, valid)[0].step
+    inside = _inside(member, state)
+    along_x = fifo.kind == "MULTICAST_ROW"
+    for what, to, doer, sites in (
+        ("the send", send.to, leader, inside),  # type: ignore[union-attr]
+        ("the post of valid", post_valid.to, leader, inside),  # type: ignore[union-attr]
+    ):
+        marks = footprint(to, doer.box, state.width, state.height, where)
+        if not np.array_equal(marks, sites) or not _own_line(to, doer, along_x, state, where):
+            raise MulticastRefused(f"{what} does not name every member of its row or column once", where=where)
+    if (post_valid.n, wait_valid.n, post_credit.n) != (1, 1, 1):  # type: ignore[union-attr]
+        raise MulticastRefused("a turn takes one credit and one valid of each member", where=where)
+    credits = footprint(post_credit.to, member.box, state.width, state.height, where)  # type: ignore[union-attr]
+    count = (member.box[1] - member.box[0]) if along_x else (member.box[3] - member.box[2])
+    if not np.array_equal(credits, _inside(leader, state) * count) or not _own_line(post_credit.to, member, along_x, state, where):  # type: ignore[union-attr]
+        raise MulticastRefused("a credit is not posted to the member's own leader", where=where)
+    wait = leader.uses(Wait, credit)[0].step
+    if wait.n != count:  # type: ignore[union-attr]
+        raise MulticastRefused("the leader does not wait for all members", where=where, needed=f"{count} credits", available=f"{wait.n}")  # type: ignore[union-attr]
+    bits = section.counters[credit].bits
+    if count > 1 << (bits - 1) or section.counters[valid].bits < 2:
+        raise MulticastRefused("the counter has too few bits", where=where, needed=f"{count} posts in flight", available=f"{1 << (bits - 1)}")
+
+
+def _exclusive(section: Section, name: str, waiter: Actor, where: str) -> None:
+    counter = section.counters[name]
+    posts = [leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and leaf.step.counter == name]
+    waits = [leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Wait) and leaf.step.counter == name]
+    if len(posts) != 1 or len(waits) != 1 or not waiter.uses(Wait, name):
+        raise MulticastRefused(f"counter {name} has {len(posts)} post steps and {len(waits)} wait steps", where=where)
+    if counter.ahead != 0:
+        raise MulticastRefused(f"counter {name} starts {counter.ahead} ahead: a transfer could overtake a reserve", where=where)
+
+
+def _inside(actor: Actor, state: SiteState) -> np.ndarray:
+    marks = np.zeros((state.height, state.width), np.int64)
+    x0, x1, y0, y1 = actor.box
+    marks[y0:y1, x0:x1] = 1
+    return marks
+
+
+def _own_line(to: Rect, doer: Actor, along_x: bool, state: SiteState, where: str) -> bool:
+    """Does each site of `doer` name sites of its own row (column) only?"""
+    x0, x1, y0, y1 = doer.box
+    for line in range(y0, y1) if along_x else range(x0, x1):
+        part = (x0, x1, line, line + 1) if along_x else (line, line + 1, y0, y1)
+        shift = {"SITE_Y": line - y0} if along_x else {"SITE_X": line - x0}
+        marks = footprint(substituted(to, shift), part, state.width, state.height, where)
+        others = np.delete(marks, line, axis=0 if along_x else 1)
+        if others.any():
+            return False
+    return True
+

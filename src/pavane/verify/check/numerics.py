@@ -1,0 +1,183 @@
+"""Numerics: the claims of exactness, of the contract and of the order of sums follow from the target's engine and the fills.
+
+- *Mode*: each MatmulTiles uses a mode of its engine with the dtypes of its operands, and accumulates in the mode's accumulator type.
+- *Tree*: a product whose b is transposed sums in the mode's lanes over the whole contraction, so the contraction is one step; any other sums one
+  lane in ascending k, which any ascending split respects. Multiply and add are fused as the mode says. So neither plan nor grid
+  changes a bit.
+- *Contract*: INT8_ACTIVATIONS exactly where a q8_0 weight meets activations that are q8_0.
+- *Operands*: the dtype stated for each formal that a product reads is the one it has when it is read.
+- *Exact*: all values are integers and every value that an engine can make, partial sums included, is held exactly: bound(K terms) = K * max|a| *
+  max|b| <= 2**accumulator_bits; operands fit the mode's operand bits; every buffer and output holds its bound. The initial value of an accumulator is 0.
+"""
+
+from __future__ import annotations
+
+from pavane.ir.expr import At, Const, Expr, Fn, Reduce
+from pavane.ir.program import Carry, MatmulTiles
+from pavane.ir.quasi import Domain, upper
+from pavane.ir.types import SIGNIFICAND_BITS, Const as ConstantFill, Ints
+from pavane.reject import NumericsRefused
+from pavane.targets.descriptor import MatrixMode, SpatialTarget
+from pavane.verify.check.section import Section
+from pavane.verify.check.values import Computed, Evidence, Strip
+
+GENERIC_BITS = 24
+_INTEGER_BITS = {"i8": 7, "i32": 31}
+
+
+def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str:
+    """Refuse a claim that does not follow."""
+    products = [c for c in evidence.computes if isinstance(c.op, MatmulTiles)]
+    modes = {id(product): _mode(section, product, target) for product in products}
+    for product in products:
+        _tree(product, modes[id(product)])
+        _contract(section, product)
+        _operands(section, product)
+    _listed(section, products)
+    if section.shape.numerics.exact:
+        for computed in evidence.computes:
+            _exact(section, computed, modes.get(id(computed)))
+        _exact_outputs(section, evidence)
+    return f"{len(products)} products, {'exact' if section.shape.numerics.exact else 'exactness not claimed'}"
+
+
+def _where(computed: Computed) -> str:
+    return f"{computed.actor.where}, step {computed.leaf.index}"
+
+
+def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixMode:
+    op: MatmulTiles = product.op  # type: ignore[assignment]
+    a, b, dst = (section.buffer(ref.name) for ref in (op.a, op.b, op.dst))
+    engine = next(e for e in target.engines if e.name == product.actor.process.engine)
+    mode = next((m for m in engine.matrix if (m.a, m.b) == (a.dtype, b.dtype)), None)
+    if mode is None:
+        raise NumericsRefused(f"engine {engine.name} has no product {a.dtype} x {b.dtype}", where=_where(product))
+    if dst.dtype != mode.accumulator or section.shape.numerics.accumulator != mode.accumulator or not isinstance(dst, Carry):
+        raise NumericsRefused(
+            "the sum is not kept in a carry of the engine's accumulator type",
+            where=_where(product),
+            needed=mode.accumulator,
+            available=f"{dst.dtype}, stated {section.shape.numerics.accumulator}",
+        )
+    return mode
+
+
+def _tree(product: Computed, mode: MatrixMode) -> None:
+    op: MatmulTiles = product.op  # type: ignore[assignment]
+    lanes = mode.lanes if op.transposed else 1
+    if (op.tree.atom, op.tree.lanes, op.tree.fused) != (0, lanes, mode.fused):
+        raise NumericsRefused(
+            "the order of the sum is not the engine's",
+            where=_where(product),
+            needed=f"atom 0, {lanes} lanes, {'fused' if mode.fused else 'separate'}",
+            available=f"atom {op.tree.atom}, {op.tree.lanes} lanes, {'fused' if op.tree.fused else 'separate'}",
+        )
+    stepped = [var for var, _ in product.leaf.nest if var in (*op.k.start.variables(), *op.k.limit.variables())]
+    if lanes > 1 and (stepped or product.adds_over):
+        raise NumericsRefused("a sum in lanes is split over steps, so the plan would change its bits", where=_where(product))
+
+
+def _contract(section: Section, product: Computed) -> None:
+    op: MatmulTiles = product.op  # type: ignore[assignment]
+    a, b = section.buffer(op.a.name).dtype, section.buffer(op.b.name).dtype
+    quantised = section.shape.numerics.contract == "INT8_ACTIVATIONS"
+    if (a == "q8_0") != (quantised and b == "q8_0"):
+        raise NumericsRefused(
+            f"a product {a} x {b} does not belong to the contract {section.shape.numerics.contract}", where=_where(product)
+        )
+
+
+def _operands(section: Section, product: Computed) -> None:
+    stated = dict(section.shape.numerics.operands)
+    op: MatmulTiles = product.op  # type: ignore[assignment]
+    for ref in (op.a, op.b):
+        term = product.operands[ref.name]
+        if isinstance(term, At) and stated.get(term.name) != section.buffer(ref.name).dtype:
+            raise NumericsRefused(
+                f"{term.name} enters the product as {section.buffer(ref.name).dtype}",
+                where=_where(product),
+                needed=f"stated {stated.get(term.name, 'nothing')}",
+            )
+
+
+def _listed(section: Section, products: list[Computed]) -> None:
+    names = {t.name for p in products for t in p.operands.values() if isinstance(t, At)}
+    for name, _ in section.shape.numerics.operands:
+        if name not in names:
+            raise NumericsRefused(f"{name} is stated as an operand of a product, which no product reads", where=section.where)
+
+
+# --- exactness ----------------------------------------------------------------------------------------------------------
+
+
+def _exact(section: Section, computed: Computed, mode: MatrixMode | None) -> None:
+    where = _where(computed)
+    if mode is None:
+        bits = GENERIC_BITS
+    else:
+        bits = mode.accumulator_bits
+        for name, term in computed.operands.items():
+            if name != computed.op.dst.name:
+                _within(_bound(section, term, computed.domain, bits, where), mode.operand_bits, f"operand {name}", where)
+    held = section.buffer(computed.op.dst.name).dtype
+    found = max((_bound(section, t, computed.domain, bits, where) for t in computed.result), default=0)
+    _within(found, min(bits, _bits(held, where)), f"{computed.op.dst.name} ({held})", where)
+
+
+def _bits(dtype: str, where: str) -> int:
+    bits = SIGNIFICAND_BITS.get(dtype, _INTEGER_BITS.get(dtype))
+    if bits is None:
+        raise NumericsRefused(f"{dtype} rounds, so nothing that passes through it is exact", where=where)
+    return bits
+
+
+def _within(bound: int, bits: int, what: str, where: str) -> None:
+    if bound > 1 << bits:
+        raise NumericsRefused(
+            f"{what} may not hold every value exactly", where=where, needed=f"magnitudes up to {bound}", available=f"2**{bits}"
+        )
+
+
+def _exact_outputs(section: Section, evidence: Evidence) -> None:
+    for stored in evidence.stores:
+        where = f"{stored.actor.where}, step {stored.leaf.index}"
+        dtype = section.formals[stored.leaf.step.tensor].dtype  # type: ignore[union-attr]
+        bound = _bound(section, stored.value.term(where), stored.domain, GENERIC_BITS + 8, where)
+        _within(bound, _bits(dtype, where), f"the output ({dtype})", where)
+
+
+def _bound(section: Section, term: Expr | Strip, domain: Domain, bits: int, where: str) -> int:
+    """Greatest magnitude of an integer term; refuses where it may not be an integer or a value inside it passes `bits`."""
+    if isinstance(term, Strip):
+        # A strip is part of a sum over a loop; the whole sum is bounded where it is complete.
+        return term.span.size * _bound(section, term.body, domain, bits, where)
+    if isinstance(term, At):
+        return _fill_bound(section, term, where)
+    if isinstance(term, Const):
+        if term.value != int(term.value):
+            raise NumericsRefused(f"{term.value} is not an integer", where=where)
+        return abs(int(term.value))
+    if isinstance(term, Reduce):
+        inside = domain.with_loop(term.var, term.extent)
+        each = _bound(section, term.body, inside, bits, where)
+        total = each if term.kind == "MAX" else each * max(upper(term.extent, domain), 0)
+        _within(total, bits, "a partial sum", where)
+        return total
+    if isinstance(term, Fn) and term.op in ("add", "sub", "mul", "min", "max", "abs"):
+        parts = [_bound(section, a, domain, bits, where) for a in term.args]
+        bound = parts[0] * parts[1] if term.op == "mul" else sum(parts) if term.op in ("add", "sub") else max(parts)
+        _within(bound, bits, "a value", where)
+        return bound
+    raise NumericsRefused("exactness is claimed of an expression that does not keep integers", where=where)
+
+
+def _fill_bound(section: Section, term: At, where: str) -> int:
+    formal = section.formals[term.name]
+    if isinstance(formal.fill, Ints):
+        bound = max(abs(formal.fill.lo), abs(formal.fill.hi))
+    elif isinstance(formal.fill, ConstantFill) and formal.fill.value == int(formal.fill.value):
+        bound = abs(int(formal.fill.value))
+    else:
+        raise NumericsRefused(f"{term.name} is not known to hold integers", where=where)
+    _within(bound, _bits(formal.dtype, where), f"formal {term.name} ({formal.dtype})", where)
+    return bound

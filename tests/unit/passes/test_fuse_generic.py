@@ -1,0 +1,122 @@
+"""Which cuts are undone, and which stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from pavane.ir.expr import Reduce, at, fn
+from pavane.ir.program import Carry, Compute, Generic, Init, Pop, Program, Ref, Shape, Stage
+from pavane.ir.quasi import quasi
+from pavane.ir.walk import leaves, rebuild
+from pavane.passes.fuse_generic import fuse_generic
+from pavane.targets.descriptor import SpatialTarget
+from tests.examples import COL, GEN_K, ROW
+from tests.unit.passes.chains import after, require_right_answer
+from tests.unit.passes.templates import chain
+
+
+def fused_shape(program: Program, target: SpatialTarget) -> Shape:
+    return fuse_generic(program, target).shapes[0]
+
+
+def edited(program: Program, change: Callable, carries: tuple[Carry, ...] | None = None) -> Program:
+    """The program with its compute stage's nodes changed."""
+    shape = program.shapes[0]
+
+    def stage(s: Stage) -> Stage:
+        return replace(s, body=rebuild(s.body, change)) if s.name == "compute" else s
+
+    groups = tuple(replace(g, stages=tuple(map(stage, g.stages))) for g in shape.groups)
+    return replace(program, shapes=(replace(shape, groups=groups, carries=carries or shape.carries),))
+
+
+@pytest.fixture
+def before(toy: SpatialTarget) -> Program:
+    return after("fuse_readers", chain(toy).program, toy)
+
+
+def test_a_cut_is_undone(before: Program, toy: SpatialTarget) -> None:
+    shape = fused_shape(before, toy)
+    assert shape.carries == ()
+    ops = [step.op for _, step in leaves(shape.groups[0].stages[2].body) if isinstance(step, Compute)]
+    assert [op.dst.name for op in ops] == ["fC"]
+    assert at("t", ROW, COL) not in ops[0].expr.args
+    require_right_answer(fuse_generic(before, toy), chain(toy))
+
+
+def test_registers_limit_it(before: Program, toy: SpatialTarget) -> None:
+    def with_tiles(count: int) -> SpatialTarget:
+        return replace(toy, engines=tuple(replace(e, register_tiles=count) for e in toy.engines))
+
+    assert fused_shape(before, with_tiles(3)).carries == ()  # fA, fB and the result
+    assert len(fused_shape(before, with_tiles(2)).carries) == 1
+    assert fused_shape(before, with_tiles(0)).carries == ()
+
+
+def test_only_marked_cuts(before: Program, toy: SpatialTarget) -> None:
+    shape = before.shapes[0]
+    unmarked = replace(shape, carries=tuple(replace(c, cut=False) for c in shape.carries))
+    assert fused_shape(replace(before, shapes=(unmarked,)), toy) == unmarked
+
+
+def test_a_rounding_carry_stays(before: Program, toy: SpatialTarget) -> None:
+    shape = before.shapes[0]
+    rounding = replace(shape, carries=tuple(replace(c, dtype="bf16") for c in shape.carries))
+    assert fused_shape(replace(before, shapes=(rounding,)), toy).carries == rounding.carries
+
+
+def test_an_operand_given_back_in_between_keeps_the_cut(before: Program, toy: SpatialTarget) -> None:
+    def pop_early(node):
+        if isinstance(node, Compute) and node.op.dst.name == "t":
+            return (node, Pop("fA"))
+        return () if node == Pop("fA") else (node,)
+
+    assert len(fused_shape(edited(before, pop_early), toy).carries) == 1
+
+
+def with_reader(expr) -> Callable:
+    def change(node):
+        if isinstance(node, Compute) and node.op.dst.name == "fC":
+            return (Compute(replace(node.op, expr=expr)),)
+        return (node,)
+
+    return change
+
+
+def test_a_read_at_another_point_keeps_the_cut(before: Program, toy: SpatialTarget) -> None:
+    assert len(fused_shape(edited(before, with_reader(at("t", ROW, 0))), toy).carries) == 1
+    inside = Reduce("SUM", GEN_K, quasi(4), at("t", ROW, GEN_K))
+    assert len(fused_shape(edited(before, with_reader(inside)), toy).carries) == 1
+
+
+def test_a_cheap_value_may_be_repeated_a_costly_one_not(before: Program, toy: SpatialTarget) -> None:
+    twice = with_reader(fn("mul", at("t", ROW, COL), at("t", ROW, COL)))
+    assert fused_shape(edited(before, twice), toy).carries == ()
+
+    def costly(node):
+        if isinstance(node, Compute) and node.op.dst.name == "t":
+            return (Compute(replace(node.op, expr=fn("tanh", node.op.expr))),)
+        return twice(node)
+
+    assert len(fused_shape(edited(before, costly), toy).carries) == 1
+
+
+def test_two_cuts_in_a_row_and_their_inits_go(before: Program, toy: SpatialTarget) -> None:
+    shape = before.shapes[0]
+
+    def second(node):
+        if isinstance(node, Compute) and node.op.dst.name == "fC":
+            middle = Generic(Ref("u"), fn("exp", at("t", ROW, COL)), node.op.rows, node.op.cols)
+            last = replace(node.op, expr=fn("add", at("u", ROW, COL), at("fA", ROW, COL)))
+            return (Init("u"), Compute(middle), Compute(last))
+        return (node,)
+
+    (t,) = shape.carries
+    result = fused_shape(edited(before, second, (t, replace(t, name="u"))), toy)
+    assert result.carries == ()
+    steps = [step for _, step in leaves(result.groups[0].stages[2].body)]
+    assert not any(isinstance(step, Init) for step in steps)
+    assert sum(isinstance(step, Compute) for step in steps) == 1
