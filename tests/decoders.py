@@ -58,13 +58,21 @@ def epochs(tokens: Sequence[int], block: int) -> Iterator[tuple[int, Sequence[in
         yield start, tokens[start : start + block]
 
 
-def run_native(program: Program, target: SpatialTarget, weights: Arrays, tokens: Sequence[int], block: int) -> np.ndarray:
-    """Logits of every position, [T, vocabulary]."""
+def run_native(
+    program: Program,
+    target: SpatialTarget,
+    weights: Arrays,
+    tokens: Sequence[int],
+    block: int,
+    ids: str = "ids",
+    logits: str = "logits",
+) -> np.ndarray:
+    """Logits of every position, [T, vocabulary]. `ids`, `logits`: what the program calls its input and its output."""
     out = []
     with native.load(program, target, weights=weights) as engine:
-        for position, ids in epochs(tokens, block):
-            engine.launch(_symbols(program, position, len(ids)), {"ids": np.array(ids, np.int32)})
-            out.append(engine.tensor("logits")[: len(ids)].copy())
+        for position, part in epochs(tokens, block):
+            engine.launch(_symbols(program, position, len(part)), {ids: np.array(part, np.int32)})
+            out.append(engine.tensor(logits)[: len(part)].copy())
     return np.concatenate(out)
 
 

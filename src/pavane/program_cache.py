@@ -13,7 +13,6 @@ from pathlib import Path
 
 import platformdirs
 
-import pavane
 from pavane.api import Gguf, Source, compile
 from pavane.artefact import Artefact, ModelInfo, WeightReference, read_artefact, write_artefact
 from pavane.ir.digest import digest
@@ -65,7 +64,7 @@ def _read(path: Path) -> Artefact | None:
 @lru_cache(maxsize=1)
 def compiler_digest() -> str:
     """SHA-256 over the source of everything that decides what a program is."""
-    root = Path(pavane.__file__).parent
+    root = Path(__file__).parent
     state = hashlib.sha256()
     for path in sorted(p for kind in ("*.py", "*.toml") for p in root.rglob(kind)):
         relative = path.relative_to(root)

@@ -17,6 +17,7 @@
         +-- OutsideFragment | CertificateMismatch
         +-- CoverageRefused | BoundsRefused | BalanceRefused | CapacityRefused | ProgressRefused
         +-- OrderRefused | MulticastRefused | ReplayRefused | NumericsRefused | MeaningRefused
+    +-- SimulationFault (exit 8)        what the simulator caught: Deadlock, PoisonRead, ProtocolFault, UnwrittenOutput
 
 A message says, in this order: what could not be done, where, needed and available with units, the terms of the sum, and
 what would make it fit. A bug in Pavane is never a reject.
@@ -117,30 +118,44 @@ class DoesNotFit(SpatialReject):
 
 
 class NoEngine(DoesNotFit):
+    """No engine of the chip does that role, or multiplies those types."""
+
     code = "no-engine"
 
 
 class NoPlan(DoesNotFit):
+    """No block plan fits into the local memory of a site."""
+
     code = "no-plan"
 
 
 class TooFewSites(DoesNotFit):
+    """A rectangle of sites is needed that the grid does not have."""
+
     code = "too-few-sites"
 
 
 class MemoryExceeded(DoesNotFit):
+    """Buffers need more local memory than a site has."""
+
     code = "memory-exceeded"
 
 
 class TooManyFifos(DoesNotFit):
+    """A section needs more FIFOs than a site has."""
+
     code = "too-many-fifos"
 
 
 class OutOfCounters(DoesNotFit):
+    """More counters are needed than a site has."""
+
     code = "out-of-counters"
 
 
 class ComposeReject(DoesNotFit):
+    """Sections cannot become one program: declarations differ, memory beside the chip or counter bits run out."""
+
     code = "compose"
 
 
@@ -149,48 +164,72 @@ class NotProven(SpatialReject):
 
 
 class OutsideFragment(NotProven):
+    """The program is of a form that the checker does not know."""
+
     code = "outside-fragment"
 
 
 class CertificateMismatch(NotProven):
+    """The certificate is missing, or of another program or chip."""
+
     code = "certificate-mismatch"
 
 
 class CoverageRefused(NotProven):
+    """An output element is not written exactly once, or a term not summed exactly once."""
+
     code = "coverage"
 
 
 class BoundsRefused(NotProven):
+    """An access may leave its tensor, its buffer or its memory."""
+
     code = "bounds"
 
 
 class BalanceRefused(NotProven):
+    """Pushes and pops, or posts and waits, do not match."""
+
     code = "balance"
 
 
 class CapacityRefused(NotProven):
+    """Slots, memory, FIFOs, counters or their bits are exceeded, or live buffers overlap."""
+
     code = "capacity"
 
 
 class ProgressRefused(NotProven):
+    """The program may stop for ever."""
+
     code = "progress"
 
 
 class OrderRefused(NotProven):
+    """Two accesses to the same bytes are not ordered."""
+
     code = "order"
 
 
 class MulticastRefused(NotProven):
+    """Receivers of a multicast are no rectangle, or receive unequally, or a source is reused too early."""
+
     code = "multicast"
 
 
 class ReplayRefused(NotProven):
+    """Counters or FIFOs are not where the next launch needs them."""
+
     code = "replay"
 
 
 class NumericsRefused(NotProven):
+    """A claim of exactness or of reproducibility does not follow."""
+
     code = "numerics"
 
 
 class MeaningRefused(NotProven):
+    """The program does not compute what its sections specify, or reads what was never written."""
+
     code = "meaning"

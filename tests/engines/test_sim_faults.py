@@ -174,6 +174,15 @@ def test_one_id_is_one_counter(toy):
         simulate(replace(program, shapes=(at_home,)), toy, tensors=ones(100, 70, 150))
 
 
+def test_credits_have_bounds(toy):
+    """Nobody takes the members' credits, so the third goes over what two bits hold."""
+    broken = edited(matmul_multicast(toy, 40, 200, 50), "leadA", without(Wait))
+    shape = broken.shapes[0]
+    few = replace(shape, counters=tuple(replace(c, kind="CREDIT", bits=2) for c in shape.counters))
+    with pytest.raises(ProtocolFault, match="a counter of 2 bits holds 4 credits"):
+        simulate(replace(broken, shapes=(few,)), toy, functional=False)
+
+
 def edit_to_x(process):
     return replace(process, body=(*process.body, Wait("x"))) if process.name == "leadB" else process
 

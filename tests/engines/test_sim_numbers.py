@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pavane.sim import Simulator, simulate
+from pavane.sim.memory import Memory, Piece, alias_buffer, bound_region, region
 from pavane.sim.numbers import quantised, values
 from tests.engines.sim_programs import gather, growing_cache, local_matmul, product_chain, softmax_host
-from tests.examples import attention_host, matmul_multicast, norm_product_host
+from tests.examples import attention_host, matmul_multicast, norm_product_host, rect
 
 SHAPES = ((1, 1, 1), (33, 65, 31), (7, 576, 64), (100, 70, 150))
 
@@ -97,6 +99,35 @@ def test_softmax(host):
     found = simulate(softmax_host(host, 7, 33), host, tensors={"x": x}).outputs["y"]
     e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     assert np.abs(found - e / e.sum(axis=1, keepdims=True)).max() < 1e-6
+
+
+def test_sites_are_counted_inside_the_process_whatever_the_worker(toy):
+    """One worker a column of sites instead of one for all four."""
+    tensors, expected = permutations(100, 3)
+    program = product_chain(toy, 100, 3)
+    columns = [(f"{w.name}.{x}", rect(x, x + 1, 0, 2), w) for w in program.workers for x in (0, 1)]
+    split = replace(program, workers=tuple(replace(w, name=name, rect=r) for name, r, w in columns))
+    assert np.array_equal(simulate(split, toy, tensors=tensors).outputs["y"], expected)
+
+
+def test_credit_counters_count_down(toy):
+    program = matmul_multicast(toy, 40, 70, 150)
+    shape = program.shapes[0]
+    credits = replace(shape, counters=tuple(replace(c, kind="CREDIT") for c in shape.counters))
+    a, b = np.ones((40, 70), ml_dtypes.bfloat16), np.ones((70, 150), ml_dtypes.bfloat16)
+    found = simulate(replace(program, shapes=(credits,)), toy, tensors={"a": a, "b": b}, epochs=4)
+    assert np.array_equal(found.outputs["c"], np.full((40, 150), 70))
+
+
+def test_a_slot_in_place_may_have_rows_from_anywhere():
+    table = Memory(10 * 4 * 4, tracked=False)
+    table.data[:] = np.arange(40, dtype=np.float32).view(np.uint8)
+    whole = region(table, 0, (10, 4), "f32", table.new_owner())
+    slot = alias_buffer("f32")
+    slot.pieces = [Piece(i, whole.part(slice(row, row + 1), slice(0, 4))) for i, row in enumerate((7, 2))]
+    shown = bound_region(slot)
+    assert shown.array.tolist() == [[28, 29, 30, 31], [8, 9, 10, 11]]
+    assert shown.whole()
 
 
 @pytest.mark.parametrize("rows", [1, 7, 32])

@@ -14,9 +14,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pavane.sim import perfetto_json, simulate
-from pavane.sim.timing import split_bytes
+from pavane.sim.timing import Links, split_bytes
 from tests.engines.sim_programs import local_matmul, product_chain
 from tests.engines.test_sim_numbers import permutations
 from tests.examples import attention_host, matmul_multicast, norm_product_host
@@ -40,6 +41,15 @@ def test_multicast_reads_fewer_bytes(toy):
     assert sum(c.read_bytes for c in multicast.channels) == 2 * (2 * a_bytes) + b_bytes  # two turns of x, one of y
     assert sum(c.read_bytes for c in local.channels) == 4 * a_bytes + b_bytes  # for half the rows: four sites read A
     assert multicast.sent_bytes > 0 == local.sent_bytes
+
+
+def test_a_network_without_multicast_sends_one_by_one(toy):
+    wide = replace(toy, grid=replace(toy.grid, width=3))
+    alone = replace(wide, noc=replace(wide.noc, multicast=False))
+    sinks = ((1, 0), (2, 0))
+    together, apart = (Links(t).send(100, (0, 0), sinks, 160) for t in (wide, alone))
+    assert together == 100 + 16 + 10 + 2 * 2  # start, 160 bytes at 16 a cycle, two hops
+    assert apart == together + 10  # the second message waits for the first link
 
 
 def test_every_byte_is_counted_once(toy):

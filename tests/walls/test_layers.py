@@ -22,12 +22,12 @@ LAYERS = (
     ("cost", "verify"),
     ("frontends", "passes"),
     ("pipeline", "native", "sim", "emit"),
-    ("api", "artefact", "generate", "report"),
+    ("api", "artefact", "generate", "program_cache", "report"),
     ("cli", "__init__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
-# api, artefact, generate are modules of one package in all but name: they may use one another.
-TOGETHER = ("api", "artefact", "generate")
+# These four are modules of one package in all but name: they may use one another.
+TOGETHER = ("api", "artefact", "generate", "program_cache")
 # Libraries that raise whatever they like for bad input: a user's template, a vocabulary that tokenizers refuses.
 RAISE_ANYTHING = ("pavane.frontends.chat", "pavane.frontends.tokenizer")
 FILES = sorted((SOURCE / "pavane").rglob("*.py"))

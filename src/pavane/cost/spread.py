@@ -16,8 +16,8 @@ from typing import Literal
 
 from pavane.targets.descriptor import Grid
 
-Mapping = Literal["GRID", "LINEAR_X", "LINEAR_Y"]
-MAPPINGS: tuple[Mapping, ...] = ("GRID", "LINEAR_X", "LINEAR_Y")
+ItemMapping = Literal["GRID", "LINEAR_X", "LINEAR_Y"]
+MAPPINGS: tuple[ItemMapping, ...] = ("GRID", "LINEAR_X", "LINEAR_Y")
 
 Run = tuple[int | None, int]  # (elements of an item along an axis, or None: as written; how many turns have that many)
 
@@ -26,7 +26,7 @@ Run = tuple[int | None, int]  # (elements of an item along an axis, or None: as 
 class Spread:
     """A mapping onto the rectangle of `width` x `height` sites at the grid's origin."""
 
-    mapping: Mapping
+    mapping: ItemMapping
     width: int
     height: int
 
@@ -51,7 +51,7 @@ def spread_items(items_y: int, items_x: int, grid: Grid, only_grid: bool = False
     return min(candidates, key=lambda s: _ceil(items_y, s.sites_y) * _ceil(items_x, s.sites_x))
 
 
-def _fitted(mapping: Mapping, items_y: int, items_x: int, grid: Grid) -> Spread:
+def _fitted(mapping: ItemMapping, items_y: int, items_x: int, grid: Grid) -> Spread:
     """No wider or higher than there are items for."""
     if mapping == "GRID":
         return Spread(mapping, min(grid.width, max(1, items_x)), min(grid.height, max(1, items_y)))

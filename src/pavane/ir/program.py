@@ -88,9 +88,11 @@ class Tree(Node_):
     """The order of a contraction's sum. Lane l adds the terms k = l (mod lanes) of an atom in ascending k.
 
     lanes = 1: every term is added to the accumulator in ascending k, over the whole contraction (atom is 0).
-    lanes > 1: the lanes' sums of each atom of `atom` terms (0: the whole contraction) are added pairwise (l and l +
-    lanes/2, then halving), and the result is added to the accumulator; atoms in ascending order. `fused`: multiply
-    and add round once.
+    lanes > 1: the lanes' sums of each atom of `atom` terms (0: the whole contraction) are added pairwise (l and
+    l + lanes/2, then halving), and the result is added to the accumulator; atoms in ascending order.
+    `fused`: multiply and add round once.
+    q8_0 x q8_0: lane l takes, of each block, the exact integer sum of its 32/lanes consecutive products (l*32/lanes on),
+    times the product of the two scales; blocks in ascending order.
     """
 
     atom: int = 0

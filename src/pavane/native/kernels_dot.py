@@ -13,7 +13,7 @@ from pavane.native.elements import load_lanes, load_scale_lanes, widen
 from pavane.native.text import F32, LANES, Code, Module, halving_sums
 
 PARAMETERS = (
-    "ptr noalias %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next, ptr noalias %scratch"
+    "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next, ptr noalias %scratch"
 )
 PREFETCH_BYTES = 16384
 COLUMNS = 4

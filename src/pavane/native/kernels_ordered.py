@@ -14,7 +14,7 @@ from pavane.native.text import Code, Module
 from pavane.reject import OutsideFragment
 
 PARAMETERS = (
-    "ptr noalias %dst, i64 %dst_row, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, i64 %b_col, i64 %rows, i64 %cols, i64 %k"
+    "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, i64 %b_col, i64 %rows, i64 %cols, i64 %k"
 )
 
 

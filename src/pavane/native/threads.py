@@ -12,7 +12,7 @@ import numpy as np
 from pavane.native.compile import Loaded
 from pavane.native.layout import SPINS
 
-_SPINS = 1000  # pauses before a waiter sleeps: some tens of microseconds
+_SPINS = 1500  # pauses before a waiter sleeps: 35 to 70 microseconds
 _SPINS_CROWDED = 20  # where threads outnumber cores, another thread may need this core
 _DOOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _RESIDENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)

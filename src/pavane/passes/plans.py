@@ -1,7 +1,7 @@
 """The lattice of block plans of a section, and the local memory that each needs.
 
 Per variable whose blocks may change (`blocks.stepping`): the template's tile times a power of two, for items also a
-half and a quarter of it where every place is legal, and the whole extent. K is whole where a product's tree runs over
+half of it where every place is legal, and the whole extent. K is whole where a product's tree runs over
 all of it at once, and in whole atoms where a tree has atoms; stored blocks (q8_0) stay whole.
 """
 
@@ -21,7 +21,7 @@ from pavane.passes.reblock import reblock
 from pavane.targets.descriptor import SpatialTarget
 
 VARIABLES = (LV_ITEM_Y, LV_ITEM_X, LV_KBLOCK)
-_LARGER, _SMALLER = 4, 2  # powers of two above and below the tile: with the whole, at most 7 * 7 * 5 plans
+_LARGER = 3  # doublings of the tile that are tried: with its half and the whole at most 6 * 6 * 5 plans
 _LEAST_BLOCK = 16
 
 
@@ -84,8 +84,8 @@ def _sizes(step: Stepping) -> list[int]:
     sizes = [step.tile << n for n in range(_LARGER + 1)]
     if step.var == LV_KBLOCK or not step.fine or step.extent is None:
         return sizes
-    halves = [step.tile >> n for n in range(_SMALLER, 0, -1) if step.tile % (1 << n) == 0]
-    return [size for size in halves if size >= _LEAST_BLOCK] + sizes
+    half = step.tile // 2
+    return [half, *sizes] if half >= _LEAST_BLOCK and step.tile % 2 == 0 else sizes
 
 
 def _turns(step: Stepping, block: int) -> Quasi:

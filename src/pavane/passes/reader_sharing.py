@@ -2,12 +2,14 @@
 
 `tile` prices a plan with it and `fuse_readers` carries it out: so what was predicted is what is done. A FIFO may be
 read once a row when no load that fills it mentions LV_ITEM_X (once a column: LV_ITEM_Y), its stage only reads, the
-items fall on the sites as rows and columns, and the chip has the counters that the handshakes need.
+items fall on the sites as rows and columns, and the chip has the counters that the handshakes need. FIFOs that one
+engine reads are shared along the same kind of line: where it leads and where it receives are then two rectangles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pavane.cost.model import Prediction
 from pavane.cost.spread import Spread
@@ -25,62 +27,78 @@ LINES = {
 Kinds = Mapping[str, str]  # a FIFO's name and the multicast it is given
 
 
-def sharable(shape: Shape, target: SpatialTarget) -> dict[str, tuple[str, ...]]:
-    """For each FIFO that may be shared, the lines of sites that may share it."""
+@dataclass(frozen=True)
+class Sharable:
+    """A FIFO that may be shared, the engine that reads it, and along which lines."""
+
+    fifo: str
+    engine: str
+    kinds: tuple[str, ...]
+
+
+def sharable(shape: Shape, target: SpatialTarget) -> tuple[Sharable, ...]:
+    """The FIFOs that may be shared, in declared order."""
     if not target.noc.multicast:
-        return {}
-    found = {}
+        return ()
+    found = []
     for fifo in shape.fifos:
-        loads = _loads_of_reader(shape, fifo) if fifo.kind == "LOCAL" else ()
+        engine, loads = _loads_of_reader(shape, fifo) if fifo.kind == "LOCAL" else ("", ())
         kinds = tuple(kind for kind, var in LINES.items() if loads and not any(_mentions(load, var) for load in loads))
         if kinds:
-            found[fifo.name] = kinds
-    return found
+            found.append(Sharable(fifo.name, engine, kinds))
+    return tuple(found)
 
 
 def share(
-    candidates: Mapping[str, tuple[str, ...]],
+    candidates: tuple[Sharable, ...],
     spread: Spread,
     target: SpatialTarget,
     predict: Callable[[Kinds], Prediction],
 ) -> tuple[dict[str, str], tuple[Join, ...], Prediction]:
     """FIFO by FIFO, given the ones before, shared where that is faster: the choice, the comparisons, the time."""
     taken: dict[str, str] = {}
+    by_engine: dict[str, str] = {}
     joins: list[Join] = []
     best = predict(taken)
-    for name, kinds in candidates.items():
-        kind = _possible(kinds, len(taken), spread, target)
+    for candidate in candidates:
+        kind = _possible(candidate, by_engine.get(candidate.engine), len(taken), spread, target)
         if kind is None:
             continue
-        shared = predict({**taken, name: kind})
-        what, word = f"reader of {name}", kind.lower().replace("_", " ")
+        more = {**taken, candidate.fifo: kind}
+        shared = predict(more)
+        what, word = f"reader of {candidate.fifo}", kind.lower().replace("_", " ")
         if shared.cycles < best.cycles:
             joins.append(Join(what, word, shared.cycles, "local", best.cycles))
-            taken, best = {**taken, name: kind}, shared
+            taken, best = more, shared
+            by_engine[candidate.engine] = kind
         else:
             joins.append(Join(what, "local", best.cycles, word, shared.cycles))
     return taken, tuple(joins), best
 
 
-def _possible(kinds: tuple[str, ...], taken: int, spread: Spread, target: SpatialTarget) -> str | None:
-    """The first kind with a line of at least two sites, and no more than the counters can tell apart."""
+def _possible(
+    candidate: Sharable, same_engine: str | None, taken: int, spread: Spread, target: SpatialTarget
+) -> str | None:
+    """The first kind that the engine's other FIFOs allow, on lines of two sites to as many as counters tell apart."""
     if spread.mapping != "GRID" or (taken + 1) * COUNTERS_EACH > target.counters.per_site:
         return None
     longest = (1 << (target.counters.bits - 1)) + 1
     lengths = {"MULTICAST_ROW": spread.width, "MULTICAST_COLUMN": spread.height}
+    kinds = (kind for kind in candidate.kinds if same_engine in (None, kind))
     return next((kind for kind in kinds if 1 < lengths[kind] <= longest), None)
 
 
-def _loads_of_reader(shape: Shape, fifo: Fifo) -> tuple[Load, ...]:
-    """The loads that fill a FIFO in a stage that only reads; none where it is filled otherwise."""
+def _loads_of_reader(shape: Shape, fifo: Fifo) -> tuple[str, tuple[Load, ...]]:
+    """The engine and the loads that fill a FIFO in a stage that only reads; none where it is filled otherwise."""
     for group in shape.groups:
         for stage in group.stages:
             steps = [step for _, step in leaves(stage.body)]
             if Push(fifo.name) in steps:
                 loads = tuple(step for step in steps if isinstance(step, Load) and step.fifo == fifo.name)
                 plain = all(isinstance(start, Quasi) for load in loads for start in load.window.start)
-                return loads if plain and not any(isinstance(step, Front) for step in steps) else ()
-    return ()
+                only_reads = plain and not any(isinstance(step, Front) for step in steps)
+                return stage.engine, loads if only_reads else ()
+    return "", ()
 
 
 def _mentions(load: Load, var: str) -> bool:

@@ -53,7 +53,7 @@ def _require_fifos(shape: Shape, target: SpatialTarget) -> None:
 
 def _require_memory(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> None:
     terms = _terms(shape, depths, target)
-    if sum(size for _, size in terms) > usable_bytes(target):
+    if not _fits(shape, depths, target):
         raise MemoryExceeded(
             "the section's buffers do not fit a site's local memory",
             where=f"section {shape.name}",
@@ -81,11 +81,13 @@ def _affordable(
         grown = False
         for fifo in shape.fifos:
             more = {**depths, fifo.name: depths[fifo.name] + 1}
-            if more[fifo.name] <= wanted[fifo.name] and sum(
-                size for _, size in _terms(shape, more, target)
-            ) <= usable_bytes(target):
+            if more[fifo.name] <= wanted[fifo.name] and _fits(shape, more, target):
                 depths, grown = more, True
     return depths
+
+
+def _fits(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> bool:
+    return sum(size for _, size in _terms(shape, depths, target)) <= usable_bytes(target)
 
 
 def _laid_out(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> Shape:

@@ -23,7 +23,7 @@ from pavane.ir.quasi import Domain, upper
 from pavane.ir.walk import symbol_domain
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.plans import Lattice, Plan, block_sizes, buffer_terms, lattice_of, memory_bytes, products, rewritten
-from pavane.passes.reader_sharing import sharable, share
+from pavane.passes.reader_sharing import Sharable, sharable, share
 from pavane.passes.section import section_of, with_section
 from pavane.reject import NoPlan
 from pavane.targets.descriptor import SpatialTarget
@@ -88,7 +88,7 @@ def _predicted(
     lattice: Lattice,
     plan: Plan,
     work: Sequence[Event],
-    shared: dict[str, tuple[str, ...]],
+    shared: tuple[Sharable, ...],
     domain: Domain,
     expected: dict[str, int],
     target: SpatialTarget,

@@ -38,7 +38,7 @@ def passes_table() -> str:
 
 def refusals_table() -> str:
     """Every refusal with its stable code, the exit code of the command line, and when it is raised."""
-    said = dict(_descriptions())
+    tree = dict(_descriptions())
     lines = [
         "# Refusals",
         "",
@@ -50,8 +50,15 @@ def refusals_table() -> str:
         "| --- | --- | --- | --- |",
     ]
     for kind in _classes(reject.SpatialReject):
-        lines.append(f"| `{kind.code}` | {kind.exit_code} | `{kind.__name__}` | {said.get(kind.__name__, '')} |")
+        when = _sentence(kind) or tree.get(kind.__name__, "")
+        lines.append(f"| `{kind.code}` | {kind.exit_code} | `{kind.__name__}` | {when} |")
     return "\n".join(lines) + "\n"
+
+
+def _sentence(kind: type[reject.SpatialReject]) -> str:
+    """A class's own docstring, as the end of a table's row."""
+    text = kind.__dict__.get("__doc__") or ""
+    return text[:1].lower() + text[1:].rstrip(".")
 
 
 def _classes(root: type[reject.SpatialReject]) -> Iterator[type[reject.SpatialReject]]:

@@ -20,7 +20,8 @@ from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var
 from pavane.ir.program import LV_GEN_COL, LV_GEN_K, LV_GEN_ROW
 from pavane.ir.quasi import Quasi
 from pavane.sim.matmul import folded
-from pavane.sim.numbers import NUMPY, half_away
+from pavane.sim.numbers import NUMPY
+from pavane.tensor_graph.q8 import round_half_away
 
 Read = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
 Point = Mapping[str, int | np.ndarray]
@@ -118,7 +119,7 @@ def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _rounded(a: np.ndarray) -> np.ndarray:
-    return a if a.dtype.kind == "i" else half_away(a)
+    return a if a.dtype.kind == "i" else round_half_away(a)
 
 
 _PLAIN: dict[str, Callable[..., np.ndarray]] = {

@@ -2,8 +2,7 @@
 
 `q8_0` is a structured type of 34 bytes: `d` the f16 scale, `q` 32 signed bytes; an array of it has a last dimension
 32 times shorter. `values` gives what an array means (f32 for float types, int64 for integers); `stored` rounds
-values into a type: to nearest even for floats; q8_0 as docs/ir.md says: scale = f16(max|x| / 127), quant = round(x /
-scale), half away from zero, at most 127.
+values into a type: to nearest even for floats; q8_0 by ggml's rule (docs/ir.md).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from pavane.ir.types import Q8_BLOCK
+from pavane.tensor_graph.q8 import quantise_q8
 
 Q8 = np.dtype([("d", "<f2"), ("q", "i1", (Q8_BLOCK,))])
 
@@ -50,17 +50,5 @@ def stored(numbers: np.ndarray, dtype: str) -> np.ndarray:
 
 def quantised(numbers: np.ndarray) -> np.ndarray:
     """q8_0 blocks of f32 numbers; the last dimension is a multiple of 32."""
-    blocks = numbers.astype(np.float32).reshape(*numbers.shape[:-1], numbers.shape[-1] // Q8_BLOCK, Q8_BLOCK)
-    out = np.zeros(blocks.shape[:-1], Q8)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        out["d"] = (np.abs(blocks).max(axis=-1) / np.float32(127)).astype(np.float16)
-        scale = out["d"].astype(np.float32)[..., None]
-        quants = np.where(scale == 0, np.float32(0), half_away(blocks / scale))
-    out["q"] = np.clip(np.nan_to_num(quants), -127, 127).astype(np.int8)
-    return out
-
-
-def half_away(numbers: np.ndarray) -> np.ndarray:
-    """Round to the nearest integer, halves away from zero."""
-    whole = np.trunc(numbers)
-    return whole + np.where(np.abs(numbers - whole) >= 0.5, np.sign(numbers), 0).astype(numbers.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return quantise_q8(numbers.astype(np.float32)).view(Q8)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pavane.ir.program import Carry, Fifo, Load, MatmulTiles, Shape, Window
 from pavane.ir.types import block_elements, row_bytes
 from pavane.ir.walk import leaves, named
 from pavane.sim.engine import Agent, Place, Site
+from pavane.sim.faults import ProtocolFault
 from pavane.sim.memory import Buffer, Region
 from pavane.sim.state import FifoState, Machine
 
@@ -104,3 +106,21 @@ def pitches(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
 def units(elements: int, dtype: str) -> int:
     """Stored units (blocks for q8_0) of so many elements."""
     return -(-elements // block_elements(dtype))
+
+
+def misused(place: Place, why: str) -> ProtocolFault:
+    return ProtocolFault(f"a step has no meaning here: {why}", where=str(place))
+
+
+def site_lists(context: Context) -> Callable[[tuple[int, ...]], tuple[Site, ...]]:
+    """The sites of a rectangle that a step names, on the chip; each rectangle is expanded once."""
+    home_x, home_y = context.section.home
+    known: dict[tuple[int, ...], tuple[Site, ...]] = {}
+
+    def sites(rect: tuple[int, ...]) -> tuple[Site, ...]:
+        if rect not in known:
+            x0, x1, y0, y1 = rect
+            known[rect] = tuple((home_x + x, home_y + y) for y in range(y0, y1) for x in range(x0, x1))
+        return known[rect]
+
+    return sites

@@ -34,6 +34,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.walk import leaves, named, operands, symbol_domain
 from pavane.reject import ArgumentReject, LaunchReject
+from pavane.sim.counter_steps import post_handler, wait_handler
 from pavane.sim.engine import Agent, Place, Site, run_to_end
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.launch import (
@@ -50,7 +51,7 @@ from pavane.sim.process import Compiled, compile_process, compile_turn
 from pavane.sim.result import SimResult, channel_traffic, engine_times, summed, wait_table
 from pavane.sim.section import FormalState, Section, operand_types, pitches
 from pavane.sim.state import Machine, home_of
-from pavane.sim.steps import bind, post_handler, wait_handler
+from pavane.sim.steps import bind
 from pavane.sim.tensors import TensorStore
 from pavane.targets.descriptor import SpatialTarget
 

@@ -139,7 +139,7 @@ def storing_error(dtype: str, value: np.ndarray, error: np.ndarray) -> np.ndarra
 
 
 def quantisation_error(value: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """q8_0: half a step, and the step's own rounding to f16 times the greatest quant; per block of 32 of the last axis."""
+    """q8_0, per block of 32 of the last axis: half a step, and the step's rounding to f16 times the greatest quant."""
     blocks = (np.abs(value) + error).reshape(*value.shape[:-1], -1, Q8_BLOCK)
     largest = blocks.max(axis=-1, keepdims=True)
     step = largest / 127.0

@@ -89,7 +89,7 @@ def _touches(carry: str, step: Step) -> bool:
 def aliases(section: Section) -> Iterator[Finding]:
     """An alias is a window of a tensor that the section only reads: nothing is written or sent into it."""
     for body in section.bodies:
-        for place, _, step in body.steps():
+        for place, _, step in body.steps:
             if isinstance(step, Load | Send):
                 if section.fifos[step.fifo].kind == "ALIAS" and (
                     isinstance(step, Send) or section.formals[step.tensor].role != "IN"
@@ -115,7 +115,7 @@ def counters(section: Section) -> Iterator[Finding]:
                 yield place, f"{body.name} waits for it with another engine or rectangle"
         yield from _shared(place, "wait for it", waiting)
     for body in section.bodies:
-        for place, _, step in body.steps():
+        for place, _, step in body.steps:
             if isinstance(step, Post | Wait):
                 yield from ((place, text) for text in _amount_faults(step, section.counters[step.counter]))
 
@@ -156,7 +156,7 @@ def _amount_faults(step: Post | Wait, counter: Counter) -> Iterator[str]:
 
 
 def _users(section: Section, uses: Callable[[Step], bool]) -> tuple[Body, ...]:
-    return tuple(body for body in section.bodies if any(uses(step) for _, _, step in body.steps()))
+    return tuple(body for body in section.bodies if any(uses(step) for _, _, step in body.steps))
 
 
 def _shared(place: str, verb: str, users: tuple[Body, ...]) -> Iterator[Finding]:
@@ -176,7 +176,7 @@ def _overlap(one: Rect, other: Rect) -> bool:
 def operand_kinds(section: Section) -> Iterator[Finding]:
     """A product adds into a buffer of the section's accumulator type."""
     for body in section.bodies:
-        for place, _, step in body.steps():
+        for place, _, step in body.steps:
             if isinstance(step, Compute) and isinstance(step.op, MatmulTiles):
                 found = section.buffer(step.op.dst.name).dtype
                 if found != section.shape.numerics.accumulator:

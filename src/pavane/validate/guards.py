@@ -21,7 +21,7 @@ def guards(section: Section) -> Iterator[Finding]:
     """Every guard of every operand is in the op's guard, provably not empty, or implied by one that is."""
     filled = _fillings(section)
     for body in section.bodies:
-        for place, nest, step in body.steps():
+        for place, nest, step in body.steps:
             names, own = _reads(section, step)
             domain = section.domain(body, nest)
             for name in names:
@@ -42,7 +42,7 @@ def _fillings(section: Section) -> dict[str, tuple[Span, ...]]:
     """Per FIFO and carry: the spans outside which every way of filling it leaves it empty."""
     ways: dict[str, list[tuple[Span, ...]]] = {}
     for body in section.bodies:
-        for _, _, step in body.steps():
+        for _, _, step in body.steps:
             if isinstance(step, Load):
                 ways.setdefault(step.fifo, []).append(window_guard(step.window, section.formals[step.tensor].shape))
             elif isinstance(step, Compute):

@@ -122,7 +122,7 @@ def steps_resolved(section: Section) -> Iterator[Finding]:
         "FIFO or carry": (*section.fifos, *section.carries),
     }
     for body in section.bodies:
-        for place, _, step in body.steps():
+        for place, _, step in body.steps:
             for kind, name in _references(step):
                 if name not in tables[kind]:
                     yield place, f"no {kind} of the section is named {name!r}"

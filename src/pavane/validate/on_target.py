@@ -47,7 +47,7 @@ def _body_engines(section: Section, able: dict[str, tuple[EngineRole, ...]]) -> 
         if body.engine not in able:
             yield body.place, f"there is no engine {body.engine!r}"
             continue
-        needed = dict.fromkeys(role for _, _, step in body.steps() if (role := _role(step)))
+        needed = dict.fromkeys(role for _, _, step in body.steps if (role := _role(step)))
         yield from (
             (body.place, f"engine {body.engine!r} is no {role}") for role in needed if role not in able[body.engine]
         )
@@ -85,7 +85,7 @@ def destinations(subject: OnTarget) -> Iterator[Finding]:
     program, target = subject
     for section in sections(program):
         for body in section.bodies:
-            for place, nest, step in body.steps():
+            for place, nest, step in body.steps:
                 if isinstance(step, Post | Send):
                     yield from ((place, text) for text in _rect_faults(step.to, section.domain(body, nest), target))
     for worker in program.workers:

@@ -157,7 +157,7 @@ def trees(section: Section) -> Iterator[Finding]:
 
 def _ops(section: Section) -> Iterator[tuple[str, Domain, Generic | MatmulTiles]]:
     for body in section.bodies:
-        for place, nest, step in body.steps():
+        for place, nest, step in body.steps:
             if isinstance(step, Compute):
                 yield place, section.domain(body, nest), step.op
 

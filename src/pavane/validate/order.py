@@ -163,7 +163,7 @@ def _left_over(state: _State) -> Iterator[str]:
 def initialised(section: Section) -> Iterator[Finding]:
     """A carry that a product adds into is set by an Init or a Generic somewhere in its stage."""
     for body in section.bodies:
-        steps = [step for _, _, step in body.steps()]
+        steps = [step for _, _, step in body.steps]
         ops = [step.op for step in steps if isinstance(step, Compute)]
         ready = {step.carry for step in steps if isinstance(step, Init)} | {
             op.dst.name for op in ops if isinstance(op, Generic)

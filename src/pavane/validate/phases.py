@@ -97,7 +97,7 @@ def handshakes(section: Section) -> Iterator[Finding]:
     if section.shape.counters:
         yield section.place, f"has counters at {section.program.phase}"
     for body in section.bodies:
-        for place, _, step in body.steps():
+        for place, _, step in body.steps:
             if isinstance(step, Post | Wait | Send):
                 yield place, f"stands at {section.program.phase}, before SYNCHRONIZED"
 

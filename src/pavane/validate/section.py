@@ -6,6 +6,7 @@ A `Body` is a stage (before PERSISTENT) or a process: rules about steps hold for
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -25,22 +26,21 @@ from pavane.ir.program import (
     Step,
 )
 from pavane.ir.quasi import Domain, Quasi, Unbounded, lower, upper
-from pavane.ir.walk import Nest, leaves, nest_domain, symbol_domain
+from pavane.ir.walk import Nest, leaves, symbol_domain
 
 
 class Body(msgspec.Struct, frozen=True):
-    """The steps of one stage or process, the engine that does them, and the sites that have it (None: not placed)."""
+    """One stage or process: its engine, the sites that have it (None: not placed), and its loop tree.
+
+    `steps` is every step with a name for people and the loops around it, numbered from 0 in written order.
+    """
 
     place: str
     name: str
     engine: str
     rect: Rect | None
     nodes: tuple[Node, ...]
-
-    def steps(self) -> Iterator[tuple[str, Nest, Step]]:
-        """Every step with a name for people and the loops around it; steps are numbered from 0 in written order."""
-        for number, (nest, step) in enumerate(leaves(self.nodes)):
-            yield f"{self.place}, step {number} ({type(step).__name__.lower()})", nest, step
+    steps: tuple[tuple[str, Nest, Step], ...]
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class Section(msgspec.Struct, frozen=True):
 
     def domain(self, body: Body, nest: Nest) -> Domain:
         """Ranges of symbols, site coordinates and loops at a step."""
-        return nest_domain(site_domain(self.symbols, body.rect), nest)
+        return _domain(self.symbols, body.rect, tuple((loop.var, loop.extent) for loop in nest))
 
 
 def sections(program: Program) -> tuple[Section, ...]:
@@ -101,9 +101,25 @@ def _bodies(shape: Shape, place: str) -> Iterator[Body]:
     for group in shape.groups:
         for stage in group.stages:
             name = f"{group.name}.{stage.name}"
-            yield Body(f"{place}, stage {name}", name, stage.engine, group.rect, stage.body)
+            yield _body(f"{place}, stage {name}", name, stage.engine, group.rect, stage.body)
     for process in shape.processes:
-        yield Body(f"{place}, process {process.name}", process.name, process.engine, process.rect, process.body)
+        yield _body(f"{place}, process {process.name}", process.name, process.engine, process.rect, process.body)
+
+
+def _body(place: str, name: str, engine: str, rect: Rect | None, nodes: tuple[Node, ...]) -> Body:
+    steps = tuple(
+        (f"{place}, step {number} ({type(step).__name__.lower()})", nest, step)
+        for number, (nest, step) in enumerate(leaves(nodes))
+    )
+    return Body(place, name, engine, rect, nodes, steps)
+
+
+@lru_cache(maxsize=4096)
+def _domain(symbols: Domain, rect: Rect | None, loops: tuple[tuple[str, Quasi], ...]) -> Domain:
+    domain = site_domain(symbols, rect)
+    for var, extent in loops:
+        domain = domain.with_loop(var, extent)
+    return domain
 
 
 def _by_name(parts: tuple) -> dict:

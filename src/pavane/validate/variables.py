@@ -135,7 +135,7 @@ def steps(section: Section) -> Iterator[Finding]:
     """Indices of steps use symbols, the loops around and, from PLACED on, the coordinates of the site."""
     sites = (SITE_X, SITE_Y) if section.level >= level_of("PLACED") else ()
     for body in section.bodies:
-        for place, nest, step in body.steps():
+        for place, nest, step in body.steps:
             known = (*section.symbols.names(), *sites, *(loop.var for loop in nest))
             yield from _unknown(place, _step_indices(step), known)
             if isinstance(step, Compute) and isinstance(step.op, Generic):

@@ -101,7 +101,7 @@ def _indirect_faults(
 
 def _transfers(section: Section) -> Iterator[tuple[str, Domain, Load | Store, Formal]]:
     for body in section.bodies:
-        for place, nest, step in body.steps():
+        for place, nest, step in body.steps:
             if isinstance(step, Load | Store):
                 yield place, section.domain(body, nest), step, section.formals[step.tensor]
 

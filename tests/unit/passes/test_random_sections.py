@@ -88,6 +88,20 @@ def test_every_result_is_valid_right_and_covers_its_output_once(data: st.DataObj
         assert find_schedule(steps[-1][1].shapes[0])
 
 
+@pytest.mark.parametrize("layout", ["four", "one reader", "one"])
+@pytest.mark.parametrize("size", [(2, 2), (3, 2), (4, 1), (1, 4)])
+def test_multicasts_on_every_layout_of_engines(size: tuple[int, int], layout: str) -> None:
+    grid = replace(TOY.grid, width=size[0], height=size[1])
+    slow = replace(TOY, grid=grid, engines=engines(layout), dram=replace(TOY.dram, bytes_per_cycle=1))
+    case = matmul(slow, 200, 64, 200)
+    steps = taken(case, slow)
+    assert any(fifo.kind.startswith("MULTICAST") for fifo in steps[-1][1].shapes[0].fifos)
+    for name, program in steps:
+        assert violations(program, slow) == (), name
+        require_right_answer(program, case)
+    assert find_schedule(steps[-1][1].shapes[0])
+
+
 @pytest.mark.parametrize("extents", [(1, 1, 1), (33, 65, 31), (7, 96, 500), (32, 32, 32), (128, 128, 128)])
 @pytest.mark.parametrize("lanes", [1, 16])
 def test_matmuls_that_divide_nothing(extents: tuple[int, int, int], lanes: int) -> None:

@@ -13,9 +13,10 @@
 from __future__ import annotations
 
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce
-from pavane.ir.program import Carry, MatmulTiles
+from pavane.ir.program import Carry, Generic, MatmulTiles
 from pavane.ir.quasi import Domain, upper
-from pavane.ir.types import SIGNIFICAND_BITS, Const as ConstantFill, Ints
+from pavane.ir.types import SIGNIFICAND_BITS, Ints
+from pavane.ir.types import Const as ConstantFill
 from pavane.reject import NumericsRefused
 from pavane.targets.descriptor import MatrixMode, SpatialTarget
 from pavane.verify.check.section import Section
@@ -30,13 +31,13 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
     products = [c for c in evidence.computes if isinstance(c.op, MatmulTiles)]
     modes = {id(product): _mode(section, product, target) for product in products}
     for product in products:
-        _tree(product, modes[id(product)])
+        _tree(product, modes[id(product)], _sums_around(evidence, product))
         _contract(section, product)
         _operands(section, product)
     _listed(section, products)
     if section.shape.numerics.exact:
         for computed in evidence.computes:
-            _exact(section, computed, modes.get(id(computed)))
+            _exact(section, computed, modes.get(id(computed)), _sums_around(evidence, computed))
         _exact_outputs(section, evidence)
     return f"{len(products)} products, {'exact' if section.shape.numerics.exact else 'exactness not claimed'}"
 
@@ -62,7 +63,13 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     return mode
 
 
-def _tree(product: Computed, mode: MatrixMode) -> None:
+def _sums_around(evidence: Evidence, computed: Computed) -> list[str]:
+    """The loops around an op whose turns add to the same elements of its destination."""
+    index, name = computed.leaf.index, computed.op.dst.name
+    return [s.var for s in evidence.sums if s.actor is computed.actor and s.name == name and s.first <= index <= s.last]
+
+
+def _tree(product: Computed, mode: MatrixMode, sums: list[str]) -> None:
     op: MatmulTiles = product.op  # type: ignore[assignment]
     lanes = mode.lanes if op.transposed else 1
     if (op.tree.atom, op.tree.lanes, op.tree.fused) != (0, lanes, mode.fused):
@@ -72,8 +79,7 @@ def _tree(product: Computed, mode: MatrixMode) -> None:
             needed=f"atom 0, {lanes} lanes, {'fused' if mode.fused else 'separate'}",
             available=f"atom {op.tree.atom}, {op.tree.lanes} lanes, {'fused' if op.tree.fused else 'separate'}",
         )
-    stepped = [var for var, _ in product.leaf.nest if var in (*op.k.start.variables(), *op.k.limit.variables())]
-    if lanes > 1 and (stepped or product.adds_over):
+    if lanes > 1 and (sums or product.again):
         raise NumericsRefused("a sum in lanes is split over steps, so the plan would change its bits", where=_where(product))
 
 
@@ -110,18 +116,31 @@ def _listed(section: Section, products: list[Computed]) -> None:
 # --- exactness ----------------------------------------------------------------------------------------------------------
 
 
-def _exact(section: Section, computed: Computed, mode: MatrixMode | None) -> None:
+def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: list[str]) -> None:
+    """Every value that one op makes is held exactly, where it is made and where it is put."""
     where = _where(computed)
-    if mode is None:
-        bits = GENERIC_BITS
-    else:
-        bits = mode.accumulator_bits
+    bits = GENERIC_BITS if mode is None else mode.accumulator_bits
+    if mode is None and _copied(section, computed):
+        return
+    if mode is not None:
+        op: MatmulTiles = computed.op  # type: ignore[assignment]
+        if computed.onto != Const(0.0) or computed.again or any(var not in op.k.start.variables() for var in sums):
+            raise NumericsRefused("exactness is claimed of a sum that is not one contraction from 0", where=where)
         for name, term in computed.operands.items():
             if name != computed.op.dst.name:
                 _within(_bound(section, term, computed.domain, bits, where), mode.operand_bits, f"operand {name}", where)
     held = section.buffer(computed.op.dst.name).dtype
-    found = max((_bound(section, t, computed.domain, bits, where) for t in computed.result), default=0)
+    found = sum(_bound(section, t, computed.domain, bits, where) for t in computed.result)
     _within(found, min(bits, _bits(held, where)), f"{computed.op.dst.name} ({held})", where)
+
+
+def _copied(section: Section, computed: Computed) -> bool:
+    """A plain copy of a formal's element into a type that holds it."""
+    term = computed.result[0]
+    if not isinstance(term, At) or not isinstance(computed.op, Generic) or not isinstance(computed.op.expr, At):
+        return False
+    source, held = section.formals[term.name].dtype, section.buffer(computed.op.dst.name).dtype
+    return source == held or (held == "f32" and source in ("f16", "bf16"))
 
 
 def _bits(dtype: str, where: str) -> int:
@@ -142,15 +161,20 @@ def _exact_outputs(section: Section, evidence: Evidence) -> None:
     for stored in evidence.stores:
         where = f"{stored.actor.where}, step {stored.leaf.index}"
         dtype = section.formals[stored.leaf.step.tensor].dtype  # type: ignore[union-attr]
-        bound = _bound(section, stored.value.term(where), stored.domain, GENERIC_BITS + 8, where)
+        term = stored.value.term(where)
+        if isinstance(term, At) and section.formals[term.name].dtype in (dtype, "f16", "bf16") and dtype in ("f32", "i32", section.formals[term.name].dtype):
+            continue
+        bound = _bound(section, term, stored.domain, GENERIC_BITS + 8, where)
         _within(bound, _bits(dtype, where), f"the output ({dtype})", where)
 
 
 def _bound(section: Section, term: Expr | Strip, domain: Domain, bits: int, where: str) -> int:
     """Greatest magnitude of an integer term; refuses where it may not be an integer or a value inside it passes `bits`."""
     if isinstance(term, Strip):
-        # A strip is part of a sum over a loop; the whole sum is bounded where it is complete.
-        return term.span.size * _bound(section, term.body, domain, bits, where)
+        inside = Domain((*domain.ranges, (term.var, 0, term.span.size - 1)))
+        total = max(upper(term.span.limit, domain), term.span.size) * _bound(section, term.body, inside, bits, where)
+        _within(total, bits, "a partial sum", where)
+        return total
     if isinstance(term, At):
         return _fill_bound(section, term, where)
     if isinstance(term, Const):

@@ -127,13 +127,30 @@ class Stored:
 
 @dataclass(frozen=True)
 class Computed:
-    """An op with the terms of its operands before and of its destination after it; `open` are the loops around it that add to it."""
+    """An op with the terms of its operands before it and the parts of its destination after it.
+
+    `onto` is what a product adds to; `again` says that a product before it has added to the same elements.
+    """
 
     actor: Actor
     leaf: Leaf
     op: Generic | MatmulTiles
     operands: dict[str, Expr]
+    result: tuple[Expr | Strip, ...]
     domain: Domain
+    onto: Expr = Const(0.0)
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Summed:
+    """A loop (steps first..last of an actor) whose turns add to the same elements of a buffer."""
+
+    actor: Actor
+    first: int
+    last: int
+    var: str
+    name: str
 
 
 @dataclass
@@ -142,6 +159,7 @@ class Evidence:
     writes: list[Write] = field(default_factory=list)
     stores: list[Stored] = field(default_factory=list)
     computes: list[Computed] = field(default_factory=list)
+    sums: list[Summed] = field(default_factory=list)
 
 
 @dataclass
@@ -238,7 +256,10 @@ def _loop(run: _Run, actor: Actor, loop: Loop, index: int, size: int, state: _St
     domain = run.section.domain(actor, actor.leaves[index].nest[: _depth(actor, index, loop)])
     for name, use in uses.items():
         if use == "adds":
-            state.own[name] = _summed(run, before[name], state.own[name], loop, domain, name, where)
+            turn = state.own[name]
+            if turn is not None and not _moves(turn, loop.var):
+                run.evidence.sums.append(Summed(actor, index, index + size - 1, loop.var, name))
+            state.own[name] = _summed(run, before[name], turn, loop, domain, name, where)
         elif use == "sets":
             state.own[name] = _settled(run, state.own.get(name), loop, domain, name, name in before, where)
 
@@ -293,8 +314,7 @@ def _summed(
     if any(_mentions(guard, loop.var) for guard in turn.guards):
         raise OutsideFragment(f"{name} is added to under a guard that depends on the loop", where=where)
     inside = domain.with_loop(loop.var, loop.extent)
-    moves = [axis for axis in ("rows", "cols") if getattr(turn, axis).mentions(loop.var)]
-    if moves:
+    if _moves(turn, loop.var):
         stepped = _stepped(run, turn, loop, domain, name, where)
         if stepped is None:
             raise OutsideFragment(f"{name} is added to at places that do not step through it", where=where)
@@ -307,6 +327,10 @@ def _summed(
         raise OutsideFragment(f"{name} is added to in two different regions", where=where)
     guards = tuple(dict.fromkeys((*before.guards, *turn.guards)))
     return replace(before, addends=(*before.addends, *addends), rows=turn.rows, cols=turn.cols, guards=guards, loaded=False)
+
+
+def _moves(value: Value, var: str) -> bool:
+    return any(piece is not None and piece.mentions(var) for piece in (value.rows, value.cols))
 
 
 def _sum(run: _Run, addend: Expr | Strip, loop: Loop, inside: Domain, where: str) -> Expr | Strip:
@@ -528,11 +552,13 @@ def _written(
     state: _State,
     domain: Domain,
     where: str,
+    added: tuple[Expr, bool] | None = None,
 ) -> None:
     if op.dst.name not in state.own and op.dst.name not in run.section.carries:
         raise MeaningRefused(f"{op.dst.name} is written without a reserved slot", where=where)
     run.evidence.writes.append(Write(where, op.dst.name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), domain))
-    run.evidence.computes.append(Computed(actor, leaf, op, known, domain))
+    onto, again = added or (Const(0.0), False)
+    run.evidence.computes.append(Computed(actor, leaf, op, known, (value.base, *value.addends), domain, onto, again))
     state.own[op.dst.name] = value
 
 
@@ -560,7 +586,8 @@ def _matmul(run: _Run, actor: Actor, leaf: Leaf, op: MatmulTiles, state: _State,
         raise OutsideFragment(f"{op.dst.name} is added to in two different regions", where=where)
     guards = tuple(dict.fromkeys((*onto.guards, *op.guard)))
     value = replace(onto, addends=(*onto.addends, addend), rows=rows, cols=cols, guards=guards, loaded=False)
-    _written(run, actor, leaf, op, value, known, state, domain, where)
+    added = (onto.base if target is None else target.base, bool(onto.addends))
+    _written(run, actor, leaf, op, value, known, state, domain, where, added)
 
 
 def _contraction(span: Span, var: str, body: Expr, actor: Actor, leaf: Leaf, domain: Domain, where: str) -> Expr | Strip:

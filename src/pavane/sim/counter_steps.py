@@ -1,0 +1,71 @@
+"""Post and Wait, of a section's own counters and (post_handler, wait_handler) of the program's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pavane.ir.program import Counter, Post, Wait
+from pavane.ir.walk import named
+from pavane.sim.engine import Agent, Place, Site
+from pavane.sim.process import Handler
+from pavane.sim.section import Context, misused, site_lists
+from pavane.sim.state import CounterState, Machine
+
+Sinks = list[tuple[Site, CounterState]]
+
+
+def bind_post(context: Context, step: Post) -> Handler:
+    counter = named(context.section.shape.counters, step.counter)
+    machine, shape, sites = context.machine, context.section.shape, site_lists(context)
+
+    def sinks(rect: tuple[int, ...]) -> Sinks:
+        return [(site, machine.counter(site, shape.name, counter)) for site in sites(rect)]
+
+    return post_handler(context.agent, machine, step.n, step.counter, sinks)
+
+
+def post_handler(
+    agent: Agent, machine: Machine, n: int, name: str, sinks: Callable[[tuple[int, ...]], Sinks]
+) -> Handler:
+    """Post n to the counters that `sinks` gives for a rectangle; each arrives after its hops."""
+    clock, links = machine.clock, machine.links
+    post_cycles, hop_cycles = machine.target.counters.post_cycles, machine.target.noc.hop_cycles
+
+    def post(*arguments: int) -> int:
+        rect = arguments[-4:]
+        if not machine.timed:
+            for _, counter in sinks(rect):
+                counter.add(n, clock.now)
+            return 0
+        for site, counter in sinks(rect):
+            time = clock.now + post_cycles + hop_cycles * links.hops(agent.site, site)
+            clock.schedule(time, partial(counter.add, n, time))
+        agent.worked("post", name, post_cycles)
+        return post_cycles
+
+    return post
+
+
+def bind_wait(context: Context, step: Wait) -> Handler:
+    counter = named(context.section.shape.counters, step.counter)
+    state = context.machine.counter(context.agent.site, context.section.shape.name, counter)
+    return wait_handler(context.place, counter, state, step.n, context.label("counter", step.counter))
+
+
+def wait_handler(place: Place, counter: Counter, state: CounterState, n: int, label: str) -> Handler:
+    agent = place.agent
+
+    def needs() -> str:
+        have = f"value {state.value}, register {state.registers.get(agent.worker_index, -state.ahead)}"
+        return f"waits for {n} further post{'s' if n > 1 else ''} of counter {counter.name} ({have}, {state.bits} bits)"
+
+    def wait(*_: dict[str, int]) -> int:
+        if state.consume(agent.worker_index, n):
+            return 0
+        if state.waiter is not None and state.waiter is not agent:
+            raise misused(place, f"counter {counter.name} has two waiting processes on one site")
+        state.waiter = agent
+        return agent.park(place, label, needs)
+
+    return wait

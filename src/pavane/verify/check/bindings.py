@@ -1,0 +1,126 @@
+"""Bindings: each formal is its tensor or a legal view of it, may be used as it is, and no written formal shares bytes within its section.
+
+A view is the tensor's first elements read row-major with the formal's shape. Evidence for `bounds` (an access inside the formal is inside the
+tensor), `meaning` (which tensors a section works on) and `order` (which instances touch the same bytes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pavane.ir.program import Formal, Instance, Program, Tensor
+from pavane.ir.quasi import Domain, Quasi, upper
+from pavane.ir.types import Floats, Ints, row_bytes
+from pavane.reject import BoundsRefused, CapacityRefused, NumericsRefused, OrderRefused
+from pavane.targets.descriptor import SpatialTarget
+from pavane.verify.check.inequalities import never_negative
+from pavane.verify.check.section import Section
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Which tensors share bytes: a tensor with itself, and SCRATCH tensors whose places in the arena overlap."""
+
+    tensors: dict[str, Tensor]
+    sharing: dict[str, tuple[str, ...]]
+
+
+def memory_of(program: Program, symbols: Domain, target: SpatialTarget) -> Memory:
+    """Lay out SCRATCH as the program says; refuse places that are missing, unaligned or beyond the chip's memory."""
+    tensors = {t.name: t for t in program.tensors}
+    spans = {name: _place(t, symbols, target) for name, t in tensors.items() if t.role == "SCRATCH"}
+    total = max((end for _, end in spans.values()), default=0)
+    total += sum(_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH")
+    if total > target.dram.bytes:
+        raise CapacityRefused("the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes")
+    sharing = {name: (name,) for name in tensors if name not in spans}
+    ordered = sorted(spans.items(), key=lambda item: (item[1], item[0]))
+    for name, (start, end) in ordered:
+        sharing[name] = tuple(other for other, (low, high) in ordered if other == name or (low < end and start < high))
+    return Memory(tensors, sharing)
+
+
+def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> tuple[int, int]:
+    if tensor.offset < 0 or tensor.offset % target.dram.alignment_bytes:
+        raise CapacityRefused(
+            f"a SCRATCH tensor stands at byte {tensor.offset}",
+            where=f"tensor {tensor.name}",
+            needed=f"a multiple of {target.dram.alignment_bytes} from 0 on",
+        )
+    return tensor.offset, tensor.offset + _bytes(tensor, symbols)
+
+
+def _bytes(tensor: Tensor, symbols: Domain) -> int:
+    rows = math.prod(upper(extent, symbols) for extent in tensor.shape[:-1])
+    return rows * row_bytes(tensor.dtype, upper(tensor.shape[-1], symbols))
+
+
+def bindings(program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain) -> str:
+    """Refuse the first binding that is no legal view or no legal use."""
+    for number, instance in enumerate(program.instances):
+        where = f"section {number} ({instance.name or instance.shape})"
+        section = sections[instance.shape]
+        for formal, tensor in bound(section, instance, memory):
+            _view(formal, tensor, symbols, f"{where}, {formal.name} = {tensor.name}")
+        _apart(section, instance, memory, where)
+    return f"{len(program.instances)} sections bound"
+
+
+def bound(section: Section, instance: Instance, memory: Memory) -> Iterator[tuple[Formal, Tensor]]:
+    """Each formal of an instance with its tensor."""
+    for binding in instance.bindings:
+        yield section.formals[binding.formal], memory.tensors[binding.tensor]
+
+
+def _view(formal: Formal, tensor: Tensor, symbols: Domain, where: str) -> None:
+    if formal.dtype != tensor.dtype:
+        raise BoundsRefused(f"a formal of {formal.dtype} is bound to a tensor of {tensor.dtype}", where=where)
+    if formal.role != "IN" and tensor.role in ("INPUT", "WEIGHT"):
+        raise OrderRefused(f"a section writes {tensor.role} memory", where=where)
+    if not _fill_holds(formal, tensor):
+        raise NumericsRefused("the section assumes values that the tensor does not promise", where=where)
+    if formal.shape == tensor.shape:
+        return
+    inner, whole = _inner(formal.shape), _inner(tensor.shape)
+    if inner is None or whole is None or (formal.dtype == "q8_0" and formal.shape[-1] != tensor.shape[-1]):
+        raise BoundsRefused("a formal is no view of its tensor: only the first dimension may be symbolic", where=where)
+    if not never_negative(tensor.shape[0] * whole - formal.shape[0] * inner, symbols):
+        raise BoundsRefused(
+            "a formal has more elements than its tensor",
+            where=where,
+            needed=f"{formal.shape[0] * inner}",
+            available=f"{tensor.shape[0] * whole}",
+        )
+
+
+def _inner(shape: tuple[Quasi, ...]) -> int | None:
+    """Elements of a row of the first dimension, when constant."""
+    return math.prod(extent.const for extent in shape[1:]) if all(e.is_const for e in shape[1:]) else None
+
+
+def elements(shape: tuple[Quasi, ...]) -> Quasi | None:
+    """How many elements a shape has, when only its first extent is symbolic."""
+    inner = _inner(shape)
+    return None if inner is None else shape[0] * inner
+
+
+def _fill_holds(formal: Formal, tensor: Tensor) -> bool:
+    if isinstance(formal.fill, Floats) or formal.fill == tensor.fill:
+        return isinstance(formal.fill, Floats) or tensor.role in ("INPUT", "WEIGHT")
+    both = isinstance(formal.fill, Ints) and isinstance(tensor.fill, Ints)
+    return both and tensor.role in ("INPUT", "WEIGHT") and formal.fill.lo <= tensor.fill.lo and tensor.fill.hi <= formal.fill.hi  # type: ignore[union-attr]
+
+
+def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> None:
+    pairs = list(bound(section, instance, memory))
+    stored = {spec.out for spec in section.shape.spec}
+    for formal, tensor in pairs:
+        if formal.name not in stored:
+            continue
+        for other, beside in pairs:
+            if other is not formal and beside.name in memory.sharing[tensor.name]:
+                raise OrderRefused(
+                    f"{formal.name} is written and shares bytes with {other.name}", where=where, terms=[tensor.name, beside.name]
+                )

@@ -1,0 +1,143 @@
+"""What happens before what inside one run of a section, on one site: between the begins, accesses and ends of its processes.
+
+Points of a process, in the order of its steps: its begin; its first access to tensors and its first access to local memory; the end of all its
+accesses (a load, store or send ends at its fence); its end. A FIFO orders points of two processes on one site: what comes before the
+first push comes before what follows the first front, and what comes before the last push before what follows the last front. Loops have at
+least one turn, so first and last occurrences of steps stand in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pavane.ir.program import Compute, Fence, Front, Init, Load, Push, Reserve, Send, Store
+from pavane.verify.check.section import Actor, Section
+
+Point = tuple[int, str]
+BEGIN, TENSORS, LOCAL, DONE, END = "begin", "tensors", "local", "done", "end"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`after[(q, point)]`: the points that happen before point of process q on the site."""
+
+    before: dict[Point, frozenset[Point]]
+
+    def known(self, process: int, point: str) -> frozenset[Point]:
+        return self.before[(process, point)]
+
+
+def facts(section: Section, present: frozenset[int]) -> Facts:
+    """The order of the points of the processes that are present on a site."""
+    edges: dict[tuple, set[tuple]] = {}
+    actors = [a for a in section.actors if a.number in present]
+    for actor in actors:
+        for line in _lines(section, actor):
+            for first, second in zip(line, line[1:], strict=False):
+                edges.setdefault(second, set()).add(first)
+    for name in section.fifos:
+        _handovers(section, name, actors, edges)
+    wanted = [(a.number, point) for a in actors for point in (BEGIN, TENSORS, LOCAL, DONE, END)]
+    return Facts({point: frozenset(p for p in _ancestors(point, edges) if p in set(wanted)) for point in wanted})
+
+
+def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
+    """Two chains of points of a process: by first and by last occurrence."""
+    number = actor.number
+    firsts: list[tuple[int, tuple]] = []
+    lasts: list[tuple[int, tuple]] = []
+    for leaf in actor.leaves:
+        if isinstance(leaf.step, Push | Front):
+            kind = "push" if isinstance(leaf.step, Push) else "front"
+            firsts.append((leaf.index * 2 + 1, (number, f"first {kind}", leaf.step.fifo, leaf.index)))
+            lasts.append((leaf.index * 2, (number, f"last {kind}", leaf.step.fifo, leaf.index)))
+    firsts.append((_first_tensor(section, actor), (number, TENSORS)))
+    firsts.append((_first_local(section, actor), (number, LOCAL)))
+    lasts.append((_done(section, actor) * 2 + 1, (number, DONE)))
+    for points in (firsts, lasts):
+        ordered = [point for _, point in sorted(points, key=lambda item: item[0])]
+        yield [(number, BEGIN), *ordered, (number, END)]
+    yield [(number, TENSORS), (number, DONE)]
+    yield [(number, LOCAL), (number, DONE)]
+    for _, point in firsts:
+        if len(point) == 4:
+            yield [point, (number, point[1].replace("first", "last"), *point[2:])]
+
+
+def _handovers(section: Section, name: str, actors: list[Actor], edges: dict[tuple, set[tuple]]) -> None:
+    for pusher in actors:
+        for popper in actors:
+            pushes, fronts = pusher.uses(Push, name), popper.uses(Front, name)
+            if pusher is popper or not pushes or not fronts:
+                continue
+            for push, front in zip(pushes, fronts, strict=False):
+                for which in ("first", "last"):
+                    source = (pusher.number, f"{which} push", name, push.index)
+                    edges.setdefault((popper.number, f"{which} front", name, front.index), set()).add(source)
+
+
+def _first_tensor(section: Section, actor: Actor) -> int:
+    """Place of the first access to a tensor: a load or a store, or what follows the front of an alias."""
+    places = [len(actor.leaves) * 2]
+    for leaf in actor.leaves:
+        if isinstance(leaf.step, Front) and section.fifos[leaf.step.fifo].kind == "ALIAS":
+            places.append(leaf.index * 2 + 2)
+        elif isinstance(leaf.step, Load | Store):
+            places.append(leaf.index * 2)
+    return min(places)
+
+
+def _first_local(section: Section, actor: Actor) -> int:
+    """Place of the first access to local memory. A slot that another site fills is in use from its reserve on."""
+    places = [len(actor.leaves) * 2]
+    for leaf in actor.leaves:
+        if isinstance(leaf.step, Load | Send | Store | Compute | Init):
+            places.append(leaf.index * 2)
+        elif isinstance(leaf.step, Reserve) and not actor.uses((Load, Send), leaf.step.fifo):
+            places.append(leaf.index * 2)
+    return min(places)
+
+
+def _done(section: Section, actor: Actor) -> int:
+    """The number of the step at which the last access has ended; a slot delivered by a send is in use until it is pushed."""
+    fences = [leaf.index for leaf in actor.leaves if isinstance(leaf.step, Fence)]
+    end = -1
+    for leaf in actor.leaves:
+        if isinstance(leaf.step, Load | Store | Send):
+            alias = isinstance(leaf.step, Load) and section.fifos[leaf.step.fifo].kind == "ALIAS"
+            later = leaf.index if alias else min((f for f in fences if f > leaf.index), default=len(actor.leaves))
+            end = max(end, later)
+        elif isinstance(leaf.step, Compute | Init | Front):
+            end = max(end, leaf.index)
+        elif isinstance(leaf.step, Reserve) and not actor.uses((Load, Send), leaf.step.fifo):
+            end = max(end, *(p.index - 1 for p in actor.uses(Push, leaf.step.fifo)))
+    return end
+
+
+def _ancestors(point: tuple, edges: dict[tuple, set[tuple]]) -> set[tuple]:
+    seen: set[tuple] = set()
+    stack = [point]
+    while stack:
+        for before in edges.get(stack.pop(), ()):
+            if before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return seen
+
+
+def tensor_uses(section: Section, actor: Actor) -> tuple[frozenset[str], frozenset[str]]:
+    """Formals that a process reads, and those it writes; an alias is read by the process that has it in front."""
+    reads, writes = set(), set()
+    for leaf in actor.leaves:
+        if isinstance(leaf.step, Store):
+            writes.add(leaf.step.tensor)
+        elif isinstance(leaf.step, Load):
+            reads.add(leaf.step.tensor)
+        elif isinstance(leaf.step, Front) and section.fifos[leaf.step.fifo].kind == "ALIAS":
+            reads |= {
+                load.step.tensor  # type: ignore[union-attr]
+                for other in section.actors
+                for load in other.uses(Load, leaf.step.fifo)
+            }
+    return frozenset(reads), frozenset(writes)

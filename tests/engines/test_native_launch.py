@@ -1,0 +1,148 @@
+"""What a load and a launch refuse, sharing, and the guard of the state's rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from pavane import native
+from pavane.ir.types import Ints
+from pavane.reject import BoundsRefused, LaunchReject
+from pavane.targets.load import load_target
+from tests.engines.native_programs import accepted, as_stored
+from tests.engines.sim_programs import gather, growing_cache
+from tests.examples import attention_host, norm_product_host
+
+HOST = load_target("host", 1)
+X = np.ones((2, 64), np.float32)
+
+
+def arrays() -> dict[str, np.ndarray]:
+    return {"w": as_stored(np.ones((96, 64)), "q8_0"), "g": np.ones(64, np.float32)}
+
+
+@pytest.fixture()
+def ready():
+    with native.load(norm_product_host(HOST), HOST, weights=arrays(), accept=accepted) as program:
+        yield program
+
+
+@pytest.mark.parametrize(
+    ("symbols", "inputs", "message"),
+    [
+        ({}, {"x": X}, "rows is missing"),
+        ({"rows": 2, "pos": 1}, {"x": X}, "pos is not a symbol"),
+        ({"rows": 0}, {"x": X}, "outside"),
+        ({"rows": 33}, {"x": X}, "outside"),
+        ({"rows": 2}, {}, "x is missing"),
+        ({"rows": 2}, {"x": X, "z": X}, "z is not an input"),
+        ({"rows": 1}, {"x": X}, "needed float32"),
+        ({"rows": 2}, {"x": X.astype(np.float64)}, "needed float32"),
+    ],
+)
+def test_launches_that_are_refused(ready, symbols, inputs, message):
+    with pytest.raises(LaunchReject, match=message):
+        ready.launch(symbols, inputs)
+    ready.launch({"rows": 2}, {"x": X})
+    assert ready.tensor("y").shape == (2, 96)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop("g"), "g is missing"),
+        (lambda w: w.update(extra=X), "extra is not a weight"),
+        (lambda w: w.update(g=np.ones(63, np.float32)), "256 bytes"),
+        (lambda w: w.update(g=np.ones(64, np.float64)), "float32"),
+        (lambda w: w.update(w=w["w"][:, :-1]), "uint8"),
+    ],
+)
+def test_weights_that_are_refused(change, message):
+    weights = arrays()
+    change(weights)
+    with pytest.raises(LaunchReject, match=message):
+        native.load(norm_product_host(HOST), HOST, weights=weights, accept=accepted)
+
+
+def test_programs_that_are_refused():
+    program = norm_product_host(HOST)
+    with pytest.raises(LaunchReject, match="not finished"):
+        native.load(replace(program, phase="SIZED"), HOST, weights=arrays(), accept=accepted)
+    with pytest.raises(LaunchReject, match="another target"):
+        native.load(program, load_target("host", 2), weights=arrays(), accept=accepted)
+
+    def refuse(program, target):
+        raise BoundsRefused("a window passes its tensor's end")
+
+    with pytest.raises(BoundsRefused):
+        native.load(program, HOST, weights=arrays(), accept=refuse)
+
+
+def test_after_close():
+    program = native.load(norm_product_host(HOST), HOST, weights=arrays(), accept=accepted)
+    program.launch({"rows": 2}, {"x": X})
+    view = program.tensor("y")
+    program.close()
+    program.close()
+    with pytest.raises(LaunchReject, match="closed"):
+        program.launch({"rows": 2}, {"x": X})
+    assert np.isfinite(view).all()
+    with pytest.raises(LaunchReject, match="no such tensor"):
+        program.tensor("nothing")
+
+
+def test_indices_are_checked(toy):
+    program = gather(toy)
+    tensors = tuple(replace(t, fill=Ints(0, 49)) if t.name == "ids" else t for t in program.tensors)
+    with native.load(replace(program, tensors=tensors), toy, weights={"table": np.ones((50, 40), np.float16)}, accept=accepted) as ready:
+        for bad in (-1, 50):
+            with pytest.raises(LaunchReject, match=f"ids holds {min(bad, 0)} to {max(bad, 0)}"):
+                ready.launch({"rows": 2}, {"ids": np.array([bad, 0], np.int32)})
+
+
+def test_the_state_has_no_holes(toy):
+    new = np.ones((2, 24), np.float32)
+    with native.load(growing_cache(toy), toy, weights={}, accept=accepted) as ready:
+        with pytest.raises(LaunchReject, match="from row 1, and 0 rows"):
+            ready.launch({"pos": 1, "rows": 2}, {"new": new})
+        ready.launch({"pos": 0, "rows": 2}, {"new": new})
+        with pytest.raises(LaunchReject, match="from row 3, and 2 rows"):
+            ready.launch({"pos": 3, "rows": 2}, {"new": new})
+        ready.launch({"pos": 2, "rows": 2}, {"new": new})
+        ready.launch({"pos": 1, "rows": 2}, {"new": new})
+        assert (ready.tensor("y") == 3).all()
+        with pytest.raises(LaunchReject, match="from row 4, and 3 rows"):
+            ready.launch({"pos": 4, "rows": 2}, {"new": new})
+
+
+def test_two_programs_share_state(toy):
+    """The same bytes and the same watermark; declarations must be equal."""
+    program = growing_cache(toy)
+    with native.load(program, toy, weights={}, accept=accepted) as first:
+        other = native.load(replace(program, name="second"), toy, weights={}, share=first, accept=accepted)
+        with other:
+            first.launch({"pos": 0, "rows": 2}, {"new": np.full((2, 24), 3, np.float32)})
+            other.launch({"pos": 2, "rows": 1}, {"new": np.ones((1, 24), np.float32)})
+            assert (other.tensor("y") == 7).all()
+            assert np.array_equal(first.tensor("cache"), other.tensor("cache"))
+            first.launch({"pos": 3, "rows": 1}, {"new": np.ones((1, 24), np.float32)})
+            assert (first.tensor("y") == 8).all()
+        with pytest.raises(LaunchReject, match="cache is declared differently"):
+            native.load(growing_cache(toy, context=40), toy, weights={}, share=first, accept=accepted)
+
+
+def test_sharing_takes_no_weights():
+    program = attention_host(HOST)
+    caches = {n: np.zeros((64, 1, 16), np.float16) for n in ("kc", "vc")}
+    with native.load(program, HOST, weights=caches, accept=accepted) as first:
+        with pytest.raises(LaunchReject, match="takes none"):
+            native.load(program, HOST, weights=caches, share=first, accept=accepted)
+        with pytest.raises(LaunchReject, match="w is not in the other program"):
+            native.load(norm_product_host(HOST), HOST, weights={}, share=first, accept=accepted)
+
+
+def test_weights_are_used_in_place():
+    weights = arrays()
+    with native.load(norm_product_host(HOST), HOST, weights=weights, accept=accepted) as ready:
+        assert np.shares_memory(ready.tensor("w"), weights["w"])

@@ -1,0 +1,175 @@
+"""Every product kernel against the plainest way to write its tree: one scalar at a time, to the bit."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from pavane import native
+from pavane.ir.program import Tree
+from pavane.native.compile import Loaded
+from pavane.native.cpu import host_cpu
+from pavane.native.layout import program_layout
+from pavane.native.memory import Memory
+from pavane.native.runtime import NativeProgram, compile_program
+from pavane.reject import OutsideFragment
+from pavane.targets.load import load_target
+from tests.engines.native_programs import accepted, as_numbers, as_stored, product_program
+
+F32 = np.float32
+DTYPES = ("f32", "f16", "bf16", "i8", "q8_0")
+
+
+def multiply_add(total: np.ndarray, a: np.ndarray, b: np.ndarray, fused: bool) -> np.ndarray:
+    """In float64 the product is exact; longdouble keeps the sum of it and an f32, so one rounding is left."""
+    if fused:
+        return (a.astype(np.longdouble) * b.astype(np.longdouble) + total.astype(np.longdouble)).astype(F32)
+    return total + a * b
+
+
+def halved(lanes: np.ndarray) -> np.ndarray:
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes[..., 0]
+
+
+def tree_product(total: np.ndarray, a: np.ndarray, b: np.ndarray, tree: Tree) -> np.ndarray:
+    """total + a . b^T, a [m, k], b [n, k], term by term."""
+    k = a.shape[1]
+    if tree.lanes == 1:
+        for j in range(k):
+            total = multiply_add(total, a[:, None, j], b[None, :, j], tree.fused)
+        return total
+    for start in range(0, k, tree.atom or k):
+        lanes = np.zeros((*total.shape, tree.lanes), F32)
+        for j in range(start, min(k, start + (tree.atom or k))):
+            lane = (j - start) % tree.lanes
+            lanes[..., lane] = multiply_add(lanes[..., lane], a[:, None, j], b[None, :, j], tree.fused)
+        total = total + halved(lanes)
+    return total
+
+
+def block_product(total: np.ndarray, a: np.ndarray, b: np.ndarray, lanes: int) -> np.ndarray:
+    """total + a . b^T of q8_0 bytes: integer sums of 32 / lanes products, met with both scales."""
+    (scale_a, quants_a), (scale_b, quants_b) = _blocks(a, lanes), _blocks(b, lanes)
+    sums = np.zeros((*total.shape, lanes), F32)
+    for block in range(scale_a.shape[1]):
+        whole = np.einsum("rli,cli->rcl", quants_a[:, block], quants_b[:, block]).astype(F32)
+        scale = scale_a[:, None, block] * scale_b[None, :, block]
+        if lanes == 1:
+            total = multiply_add(total, scale, whole[..., 0], True)
+        else:
+            sums = multiply_add(sums, scale[..., None], whole, True)
+    return total if lanes == 1 else total + halved(sums)
+
+
+def _blocks(stored: np.ndarray, lanes: int) -> tuple[np.ndarray, np.ndarray]:
+    blocks = stored.reshape(len(stored), -1, 34)
+    scales = blocks[:, :, :2].copy().view(np.float16)[:, :, 0].astype(F32)
+    return scales, blocks[:, :, 2:].view(np.int8).astype(np.int32).reshape(len(stored), blocks.shape[1], lanes, -1)
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.ndarray:
+    values = rng.integers(-100, 101, shape) if dtype == "i8" else rng.standard_normal(shape)
+    return as_stored(values.astype(F32), dtype)
+
+
+def product(a_type: str, b_type: str, m: int, n: int, k: int, tree: Tree, transposed: bool, initial: float = 0.0) -> tuple:
+    """(native, expected) of one product."""
+    rng = np.random.default_rng(m * 1000 + n * 10 + k)
+    a = numbers(rng, (m, k), a_type)
+    b = numbers(rng, (n, k) if transposed else (k, n), b_type)
+    host = load_target("host", 1)
+    program = product_program(host, a_type, b_type, m, n, k, tree, transposed, initial)
+    with native.load(program, host, weights={"B": b}, accept=accepted) as ready:
+        ready.launch({}, {"A": a})
+        found = ready.tensor("Y").copy()
+    start = np.full((m, n), initial, F32)
+    if a_type == b_type == "q8_0" and transposed:
+        return found, block_product(start, a, b, tree.lanes)
+    left, right = as_numbers(a, a_type), as_numbers(b, b_type)
+    return found, tree_product(start, left, right if transposed else right.T, tree)
+
+
+@pytest.mark.parametrize(("a", "b"), [(a, b) for a, b in itertools.product(DTYPES, DTYPES) if (a, b) != ("q8_0", "q8_0")])
+def test_sixteen_lanes_along_k(a, b):
+    for m, n in ((1, 9), (6, 7)):
+        found, expected = product(a, b, m, n, 96, Tree(0, 16, True), True)
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(DTYPES, DTYPES)))
+def test_one_lane_across_columns(a, b):
+    for fused in (False, True):
+        found, expected = product(a, b, 5, 96, 32, Tree(0, 1, fused), False)
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (1, 5, 17), (2, 3, 31), (4, 4, 16), (5, 6, 33), (32, 33, 70)])
+@pytest.mark.parametrize("fused", [False, True])
+def test_ragged_products_along_k(m, n, k, fused):
+    found, expected = product("f32", "f16", m, n, k, Tree(0, 16, fused), True, initial=0.75)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 15, 2), (4, 64, 5), (33, 81, 65), (1, 17, 40)])
+def test_ragged_products_across_columns(m, n, k):
+    found, expected = product("f32", "bf16", m, n, k, Tree(0, 1, True), False, initial=-2.5)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 32), (1, 9, 96), (3, 4, 64), (4, 8, 32), (9, 6, 160), (32, 5, 64)])
+def test_blocks_of_quants(m, n, k):
+    found, expected = product("q8_0", "q8_0", m, n, k, Tree(0, 8, True), True, initial=0.5)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+def test_blocks_of_quants_in_other_trees(lanes):
+    found, expected = product("q8_0", "q8_0", 3, 5, 96, Tree(0, lanes, True), True)
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("tree", [Tree(32, 4, False), Tree(0, 2, True), Tree(8, 16, True), Tree(0, 1, False)])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_any_tree(tree, transposed):
+    found, expected = product("f16", "f32", 3, 5, 70, tree, transposed)
+    assert np.array_equal(found, expected)
+
+
+def test_a_block_tree_that_splits_blocks_is_refused():
+    with pytest.raises(OutsideFragment, match="whole blocks"):
+        product("q8_0", "q8_0", 1, 1, 64, Tree(16, 4, True), True)
+
+
+def extreme_quants(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
+    """Every byte value, -128 too."""
+    stored = np.zeros((rows, k // 32, 34), np.uint8)
+    stored[:, :, :2] = rng.uniform(0.001, 2, (rows, k // 32)).astype(np.float16)[..., None].view(np.uint8)
+    stored[:, :, 2:] = rng.choice(np.array([0, 1, 127, 128, 129, 255], np.uint8), (rows, k // 32, 32))
+    return stored.reshape(rows, -1)
+
+
+@pytest.mark.parametrize("feature", ["", "avx512vnni", "avx512f"])
+def test_processors_agree_to_the_bit(feature):
+    """With and without the dot instructions and the wide registers (the code is told that the processor has none)."""
+    cpu = host_cpu()
+    if feature:
+        less = ("avx512vnni", "avxvnni") if feature == "avx512vnni" else ("avx512vl", "avx512bw", "avxvnni")
+        missing = [f for f in cpu.features.split(",") if f.startswith("+") and f[1:] not in less]
+        cpu = replace(cpu, features=",".join([*missing, *(f"-{f}" for f in less)]))
+        assert not cpu.block_dot
+    rng = np.random.default_rng(3)
+    host = load_target("host", 1)
+    for m in (1, 7):
+        a, b = extreme_quants(rng, m, 128), extreme_quants(rng, 6, 128)
+        program = product_program(host, "q8_0", "q8_0", m, 6, 128, Tree(0, 8, True), True)
+        layout = program_layout(program, host)
+        loaded = Loaded(compile_program(program, layout, cpu))
+        with NativeProgram(program, layout, loaded, Memory(program, {"B": b}, None)) as ready:
+            ready.launch({}, {"A": a})
+            assert np.array_equal(ready.tensor("Y"), block_product(np.zeros((m, 6), F32), a, b, 8))

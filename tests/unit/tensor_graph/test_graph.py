@@ -1,0 +1,78 @@
+"""The builder refuses at once what is wrong, and knows the integers that values hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from pavane.ir.types import Const, Fill, Floats, Ints
+from pavane.reject import ArgumentReject
+from pavane.tensor_graph.fills import held
+from pavane.tensor_graph.graph import Graph, Value
+
+
+def fill_of(graph: Graph, value: Value) -> Fill:
+    return graph._nodes[value.number].fill
+
+
+def test_fills_of_integers() -> None:
+    g = Graph()
+    a = g.input("a", (3, 5), fill=Ints(-4, 2))
+    b = g.weight("b", (5, 7), fill=Ints(0, 3))
+    assert fill_of(g, g.matmul(a, b)) == Ints(-60, 30)
+    assert fill_of(g, g.apply("sub", a, 1.0)) == Ints(-5, 1)
+    assert fill_of(g, g.apply("mul", a, a)) == Ints(-8, 16)
+    assert fill_of(g, g.apply("abs", a)) == Ints(0, 4)
+    assert fill_of(g, g.apply("select", g.apply("lt", a, 0.0), 9.0, a)) == Ints(-4, 9)
+    assert fill_of(g, g.apply("cast", g.apply("mul", a, 100.0), dtype="i8")) == Ints(-128, 127)
+    assert fill_of(g, g.apply("div", a, 2.0)) == Floats()
+    assert fill_of(g, g.reduce("SUM", a)) == Ints(-20, 10)
+    assert fill_of(g, g.reduce("MAX", a)) == Ints(-4, 2)
+    assert fill_of(g, g.apply("add", a, 0.5)) == Floats()
+
+
+def test_a_range_ends_where_f32_does() -> None:
+    g = Graph()
+    a = g.input("a", (1, 4), fill=Ints(0, 1 << 22))
+    assert fill_of(g, g.reduce("SUM", a)) == Ints(0, 1 << 24)
+    assert fill_of(g, g.apply("add", g.reduce("SUM", a), 1.0)) == Floats()
+    assert held(Ints(0, 256), "bf16") == Ints(0, 256)
+    assert held(Ints(0, 257), "bf16") == Floats()
+    assert held(Ints(0, 1 << 30), "i32") == Ints(0, 1 << 30)
+    assert held(Const(0.5), "f32") == Floats()
+
+
+def test_shapes_broadcast_as_in_numpy() -> None:
+    g = Graph()
+    x, row = g.input("x", (4, 1, 5)), g.weight("row", (3, 1))
+    assert [str(e) for e in g.apply("add", x, row).shape] == ["4", "3", "5"]
+    rows = g.symbol("rows", 1, 8)
+    y = g.input("y", (rows, 5))
+    assert [str(e) for e in g.softmax(y).shape] == ["rows", "5"]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda g, a: g.matmul(a, a), "contracted extents differ"),
+        (lambda g, a: g.apply("add", a), "add takes 2 operands"),
+        (lambda g, a: g.apply("add", a, g.input("b", (4, 3))), "do not broadcast"),
+        (lambda g, a: g.apply("add", a, 1.0, dtype="i8"), "only cast"),
+        (lambda g, a: g.apply("add", 1.0, 1.0), "no tensor"),
+        (lambda g, a: g.input("a", (2,)), "is taken"),
+        (lambda g, a: g.input("b", (0,)), "no elements"),
+        (lambda g, a: g.input("b", (2, g.symbol("n", 1, 4))), "only the first dimension"),
+        (lambda g, a: g.input("b", (2, 33), dtype="q8_0"), "whole blocks"),
+        (lambda g, a: g.input("b", (2,), dtype="f64"), "unknown element type"),
+        (lambda g, a: g.input("b", (2,), fill=Ints(3, 2)), "empty range"),
+        (lambda g, a: g.input("b", (2,), dtype="i8", fill=Ints(0, 300)), "does not hold"),
+        (lambda g, a: g.gather(a, g.input("i", (2,), dtype="i32")), "known to lie in the table"),
+        (lambda g, a: g.attention(a, a, a), "attention takes"),
+        (lambda g, a: g.reduce("MEAN", a), "SUM or MAX"),
+        (lambda g, a: g.freeze(), "no output"),
+        (lambda g, a: g.symbol("n", 3, 2), "empty range"),
+    ],
+)
+def test_what_is_wrong_is_refused(call, says: str) -> None:
+    g = Graph()
+    with pytest.raises(ArgumentReject, match=says):
+        call(g, g.input("a", (3, 5)))
