@@ -36,7 +36,10 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def compile(
-    source: Source, target: str | Path | SpatialTarget = "host", cores: int | None = None, observer: Observer | None = None
+    source: Source,
+    target: str | Path | SpatialTarget = "host",
+    cores: int | None = None,
+    observer: Observer | None = None,
 ) -> Program:
     """Every pass, to one VERIFIED program. `cores` is for the target `host`."""
     chip = as_target(target, cores)
@@ -73,7 +76,9 @@ def op(text: str) -> Source:
     kind, _, rest = text.partition(":")
     sizes, _, type_name = rest.partition(":")
     if kind != "matmul" or type_name not in ("", *_OP_TYPES):
-        raise ArgumentReject(f"no op is written {text!r}", remedy=f"matmul:M,K,N or matmul:M,K,N:TYPE with TYPE {_TYPES}")
+        raise ArgumentReject(
+            f"no op is written {text!r}", remedy=f"matmul:M,K,N or matmul:M,K,N:TYPE with TYPE {_TYPES}"
+        )
     m, k, n = _sizes(text, sizes)
     dtype, fill = _OP_TYPES[type_name or "f32"]
     authored = Graph(f"matmul_{m}x{k}x{n}")

@@ -1,4 +1,6 @@
-"""One-op programs for the native engine: a Generic over any operands, a product of any types; and arrays as tensors hold them."""
+"""One-op programs for the native engine: a Generic over any operands, a product of any types; and arrays as tensors
+hold them.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,11 @@ def product_program(
         items=Items(quasi(1), quasi(1), m, n),
         numerics=Numerics(),
         processes=(Process("core", ONE_SITE, "core", tuple(body)),),
-        fifos=(Fifo("A", "ALIAS", m, k, a, 1), Fifo("B", "ALIAS", b_rows, b_cols, b, 1), Fifo("fY", "LOCAL", m, n, "f32", 1, 0)),
+        fifos=(
+            Fifo("A", "ALIAS", m, k, a, 1),
+            Fifo("B", "ALIAS", b_rows, b_cols, b, 1),
+            Fifo("fY", "LOCAL", m, n, "f32", 1, 0),
+        ),
         carries=(Carry("acc", m, n, "f32", initial=initial, address=-(-m * row_bytes("f32", n) // 64) * 64),),
     )
     tensors = (

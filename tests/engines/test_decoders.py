@@ -11,8 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from pavane.ir.digest import graph_digest, program_digest
+from pavane.passes.decoder_tensors import expected_weights
+from pavane.passes.from_qwen_ops import decoder_sections
 from pavane.passes.verify import verify
+from pavane.pipeline import compile_sections
 from pavane.targets.load import load_target
+from pavane.tensor_graph.forward import DecoderWeights
 from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
 from tests.decoders import (
     compile_decoder,
@@ -164,3 +168,20 @@ def renamed_program(program):
     )
     renamed = replace(renamed, graph_digest=graph_digest(renamed))
     return verify(renamed, load_target("host", 2))
+
+
+def test_independent_sections_may_be_exchanged():
+    """q, k, v of every layer in another order: another program, the same bits."""
+    config, arrays, tokens, _ = case(3, quantised=False, layers=2)
+    target = load_target("host", 2)
+    table = tuple((n, s, "f32") for n, s in expected_weights(config))
+    forward = decoder_sections(config, DecoderWeights(table), target, rows=1, contract="FLOAT", context=7 + 2 * TOKENS)
+    sections = list(forward.sections)
+    for start in [n for n, s in enumerate(sections) if s.name.endswith(".q")]:
+        assert [s.name.rsplit(".", 1)[1] for s in sections[start : start + 3]] == ["q", "k", "v"]
+        sections[start : start + 3] = reversed(sections[start : start + 3])
+    plain = compile_sections(forward.name, forward.sections, target)
+    exchanged = compile_sections(forward.name, sections, target)
+    assert program_digest(plain) != program_digest(exchanged)
+    runs = [run_native(program, target, arrays, tokens, 1) for program in (plain, exchanged)]
+    assert np.array_equal(*runs)

@@ -24,7 +24,7 @@ def result(cache_dir, accept=accepted) -> np.ndarray:
         return ready.tensor("y").copy()
 
 
-@pytest.fixture()
+@pytest.fixture
 def compiled(monkeypatch):
     """How many programs have been compiled."""
     count = []
@@ -44,7 +44,9 @@ def test_a_second_load_is_from_the_cache(tmp_path, compiled):
     assert len(compiled) == 1
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:100], lambda b: b"", lambda b: b[:-1] + bytes([b[-1] ^ 1]), lambda b: b"x" + b[1:]])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:100], lambda b: b"", lambda b: b[:-1] + bytes([b[-1] ^ 1]), lambda b: b"x" + b[1:]]
+)
 def test_a_damaged_object_is_made_again(tmp_path, compiled, damage):
     first = result(tmp_path)
     (file,) = tmp_path.iterdir()

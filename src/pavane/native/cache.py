@@ -1,7 +1,7 @@
-"""Compiled objects on disk: one file a (program, target, compiler, processor), written whole or not at all.
+"""Compiled objects on disk: one file a (program, version of Pavane, compiler, processor), written whole or not at all.
 
-A file is a magic, the SHA-256 of what follows, and the object. One that does not match is as if it were not there. A directory that cannot be
-written is not an error: the object is compiled again the next time.
+A file is a magic, the SHA-256 of what follows, and the object. One that does not match is as if it were not there. A
+directory that cannot be written is not an error: the object is compiled again the next time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import platformdirs
@@ -19,7 +23,7 @@ from pavane.ir.program import Program
 from pavane.native.cpu import Cpu, compiler_key
 
 _MAGIC = b"pavane-object-1\n"
-_REVISION = 1  # of the lowering: a change of what it writes changes this
+_SOURCES = ("ir", "native", "verify")  # what decides whether a program is accepted and what it becomes
 
 
 def default_directory() -> Path:
@@ -29,7 +33,26 @@ def default_directory() -> Path:
 
 def object_key(program: Program, cpu: Cpu) -> str:
     """The name of the program's object; the program's digest covers its target's."""
-    return digest([_REVISION, program_digest(program), compiler_key(cpu)])
+    return digest([_code_digest(), program_digest(program), compiler_key(cpu)])
+
+
+@lru_cache(maxsize=1)
+def _code_digest() -> str:
+    """Of Pavane's own modules: an object of another version of them is not found."""
+    root = resources.files("pavane")
+    found = hashlib.sha256()
+    for package in _SOURCES:
+        for file in sorted(_modules(root / package), key=lambda f: str(f)):
+            found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def _modules(folder: Traversable) -> Iterator[Traversable]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _modules(entry)
+        elif entry.name.endswith(".py"):
+            yield entry
 
 
 def read_object(directory: Path, key: str) -> bytes | None:

@@ -27,6 +27,11 @@ class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (self.has("avx512vnni") and self.has("avx512vl")) or self.has("avxvnni")
 
     @property
+    def wide_block_dot(self) -> bool:
+        """The same, 512 bits wide."""
+        return self.wide and self.has("avx512vnni")
+
+    @property
     def wide(self) -> bool:
         """32 registers of 16 f32."""
         return self.has("avx512f") and self.has("avx512vl") and self.has("avx512bw")
@@ -34,7 +39,9 @@ class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def host_cpu() -> Cpu:
     """This machine's processor."""
-    return Cpu(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), sys.platform, platform.machine().lower())
+    return Cpu(
+        llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), sys.platform, platform.machine().lower()
+    )
 
 
 def compiler_key(cpu: Cpu) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Elements in memory: 16 at a time or one, widened to f32 when read, rounded to nearest even when written.
 
-A place is (row pointer, column). q8_0 columns are counted in elements; 16 of them are read at once where the column is known to be
-a multiple of 16. i32 and i8 values are carried as f32: exact for integers up to 2**24 in magnitude.
+A place is (row pointer, column). q8_0 columns are counted in elements; 16 of them are read at once where the column is
+known to be a multiple of 16. i32 and i8 values are carried as f32: exact for integers up to 2**24 in magnitude.
 Writing an integer type takes an f32 that holds an integer (saturating); q8_0 is written a block of 32 at a time.
 """
 
@@ -64,7 +64,8 @@ def _load_half_block(code: Code, row: str, column: str, mask: str | None) -> str
     quants = code.at(block, code.add(inside, "2"))
     if mask is None:
         scale = load_scale(code, block)
-        return code.value(f"fmul {F32} {code.splat('float', LANES, scale)}, {widen(code, 'i8', _load_raw(code, 'i8', quants, None), LANES)}")
+        values = widen(code, "i8", _load_raw(code, "i8", quants, None), LANES)
+        return code.value(f"fmul {F32} {code.splat('float', LANES, scale)}, {values}")
     result = code.slot(F32)
     code.store(F32, "zeroinitializer", result, 64)
     with code.when(code.value(f"extractelement {MASK} {mask}, i64 0")):
@@ -108,7 +109,9 @@ def gather_lanes(code: Code, dtype: str, base: str, row_stride: int, rows: str, 
     strides = code.splat("i64", LANES, str(row_stride))
     offsets = code.value(f"mul {I64} {rows}, {strides}")
     if dtype == "f32":
-        bytes_ = code.value(f"add {I64} {offsets}, {code.value(f'shl {I64} {columns}, ' + code.splat('i64', LANES, '2'))}")
+        bytes_ = code.value(
+            f"add {I64} {offsets}, {code.value(f'shl {I64} {columns}, ' + code.splat('i64', LANES, '2'))}"
+        )
         places = code.value(f"getelementptr i8, ptr {base}, {I64} {bytes_}")
         pointers = f"<{LANES} x ptr>"
         return code.call(
@@ -123,7 +126,9 @@ def gather_lanes(code: Code, dtype: str, base: str, row_stride: int, rows: str, 
 def _gather_slowly(code: Code, dtype: str, base: str, offsets: str, columns: str, mask: str) -> str:
     places = [code.slot(kind) for kind in (I64, I64, f"<{LANES} x i8>", F32)]
     wide_mask = code.value(f"zext {MASK} {mask} to <{LANES} x i8>")
-    for kind, value, place in zip((I64, I64, f"<{LANES} x i8>", F32), (offsets, columns, wide_mask, "zeroinitializer"), places, strict=True):
+    for kind, value, place in zip(
+        (I64, I64, f"<{LANES} x i8>", F32), (offsets, columns, wide_mask, "zeroinitializer"), places, strict=True
+    ):
         code.store(kind, value, place, 16)
     with code.loop(str(LANES)) as lane:
         inside = code.load("i8", code.at(places[2], lane))
@@ -144,7 +149,10 @@ def store_lanes(code: Code, dtype: str, row: str, column: str, value: str, mask:
         return
     suffix = {"float": "f32"}.get(_STORED[dtype], _STORED[dtype])
     code.call(
-        f"llvm.masked.store.v{LANES}{suffix}.p0", "void", f"{vector} {raw}, ptr {place}, i32 1, {MASK} {mask}", f"{vector}, ptr, i32, {MASK}"
+        f"llvm.masked.store.v{LANES}{suffix}.p0",
+        "void",
+        f"{vector} {raw}, ptr {place}, i32 1, {MASK} {mask}",
+        f"{vector}, ptr, i32, {MASK}",
     )
 
 
@@ -176,25 +184,25 @@ def _narrow_bf16(code: Code, value: str) -> str:
 
 
 def store_block(code: Code, row: str, column: str, low: str, high: str) -> None:
-    """32 f32 as one q8_0 block: scale = f16(max|x| / 127), quant = round(x / scale), half away from zero, at most 127."""
+    """32 f32 as a q8_0 block by ggml's rule: d = max|x| / 127, scale = f16(d), quant = round(x * (1 / d)).
+
+    Halves are rounded away from zero; where d is 0, quants are 0.
+    """
     block = code.at(row, byte_offset(code, "q8_0", column))
     absolute = [code.call(f"llvm.fabs.v{LANES}f32", F32, f"{F32} {v}", F32) for v in (low, high)]
-    larger = code.value(f"select {MASK} {code.value(f'fcmp ogt {F32} {absolute[0]}, {absolute[1]}')}, {F32} {absolute[0]}, {F32} {absolute[1]}")
+    first_larger = code.value(f"fcmp ogt {F32} {absolute[0]}, {absolute[1]}")
+    larger = code.value(f"select {MASK} {first_larger}, {F32} {absolute[0]}, {F32} {absolute[1]}")
     peak = code.call(f"llvm.vector.reduce.fmax.v{LANES}f32", "float", f"{F32} {larger}", F32)
-    half = code.value(f"fptrunc float {code.value(f'fdiv float {peak}, 127.0')} to half")
-    code.store("half", half, block)
-    scale = code.value(f"fpext half {half} to float")
-    zero = code.value(f"fcmp oeq float {scale}, 0.0")
-    divisor = code.splat("float", LANES, code.value(f"select i1 {zero}, float 0x7FF0000000000000, float {scale}"))
-    for place, value in enumerate((low, high)):
-        _store_quants(code, code.at(block, str(2 + 16 * place)), code.value(f"fdiv {F32} {value}, {divisor}"))
+    step = code.value(f"fdiv float {peak}, 127.0")
+    code.store("half", code.value(f"fptrunc float {step} to half"), block)
+    zero = code.value(f"fcmp oeq float {step}, 0.0")
+    inverse = code.value(f"select i1 {zero}, float 0.0, float {code.value(f'fdiv float 1.0, {step}')}")
+    lanes = code.splat("float", LANES, inverse)
+    for half, value in enumerate((low, high)):
+        _store_quants(code, code.at(block, str(2 + LANES * half)), code.value(f"fmul {F32} {value}, {lanes}"))
 
 
 def _store_quants(code: Code, place: str, ratio: str) -> None:
     rounded = code.call(f"llvm.round.v{LANES}f32", F32, f"{F32} {ratio}", F32)
-    ints = code.call(f"llvm.fptosi.sat.v{LANES}i32.v{LANES}f32", f"<{LANES} x i32>", f"{F32} {rounded}", F32)
-    top, bottom = code.splat("i32", LANES, "127"), code.splat("i32", LANES, "-127")
-    vector = f"<{LANES} x i32>"
-    least = code.call(f"llvm.smin.v{LANES}i32", vector, f"{vector} {ints}, {vector} {top}", f"{vector}, {vector}")
-    clamped = code.call(f"llvm.smax.v{LANES}i32", vector, f"{vector} {least}, {vector} {bottom}", f"{vector}, {vector}")
-    code.store(f"<{LANES} x i8>", code.value(f"trunc {vector} {clamped} to <{LANES} x i8>"), place)
+    quants = code.call(f"llvm.fptosi.sat.v{LANES}i8.v{LANES}f32", f"<{LANES} x i8>", f"{F32} {rounded}", F32)
+    code.store(f"<{LANES} x i8>", quants, place)

@@ -1,9 +1,9 @@
 """exp, log, sin, cos, tanh, erf and rsqrt of 16 f32 at once, as functions of the module.
 
-Largest errors against the real function, in units of the last place of an f32 (tested): exp 1, log 2, rsqrt 1.5, tanh 2, erf 2, sin and cos 2
-for |x| <= 1e5 (beyond, the reduction loses bits). exp of less than -104 is 0, of more than 88.73 infinity.
-Reductions are Cody and Waite's (Software Manual for the Elementary Functions, 1980) with fused multiply-adds; polynomials are minimax
-fits in the manner of Cephes.
+Largest errors against the real function, in units of the last place of an f32 (tested): exp 1, log 2, rsqrt 1.5, tanh
+2, erf 2, sin and cos 2 for |x| <= 1e5 (beyond, the reduction loses bits). exp of less than -104 is 0, of more than
+88.73 infinity. Reductions are Cody and Waite's (Software Manual for the Elementary Functions, 1980) with fused
+multiply-adds; polynomials are minimax fits in the manner of Cephes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def _scaled(v: _Lanes, x: str, power: str) -> str:
     """x * 2**power (integers) by two multiplications, so that results may be subnormal or infinite."""
     half = v.integer("ashr", power, v.int_const(1))
     for part in (half, v.integer("sub", power, half)):
-        x = v.binary("fmul", x, v.from_bits(v.integer("shl", v.integer("add", part, v.int_const(127)), v.int_const(23))))
+        x = v.binary(
+            "fmul", x, v.from_bits(v.integer("shl", v.integer("add", part, v.int_const(127)), v.int_const(23)))
+        )
     return x
 
 
@@ -106,7 +108,9 @@ def _exp(v: _Lanes, x: str) -> str:
     n = v.unary("rint", v.binary("fmul", inside, v.const(1.4426950408889634)))
     r = v.fma(n, v.const(-0.693359375), inside)
     r = v.fma(n, v.const(2.12194440e-4), r)
-    p = v.polynomial(r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1])
+    p = v.polynomial(
+        r, [1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1]
+    )
     p = v.binary("fadd", v.fma(p, v.binary("fmul", r, r), r), v.const(1.0))
     result = v.choose(v.compare("olt", x, low), v.const(0.0), _scaled(v, p, v.to_int(n)))
     return v.choose(v.compare("uno", x, x), x, result)
@@ -148,7 +152,9 @@ def _circular(v: _Lanes, x: str, quarter: int) -> str:
     for part in (-1.5707963705062866, 4.371139000186241e-8, 1.7151245100059007e-15):
         r = v.fma(n, v.const(part), r)
     square = v.binary("fmul", r, r)
-    s = v.polynomial(square, [2.6083159809786593e-06, -1.9810690719168633e-04, 8.3330785855650902e-03, -1.6666659712791443e-01])
+    s = v.polynomial(
+        square, [2.6083159809786593e-06, -1.9810690719168633e-04, 8.3330785855650902e-03, -1.6666659712791443e-01]
+    )
     s = v.fma(v.binary("fmul", s, square), r, r)
     c = v.polynomial(square, [-2.6051615e-07, 2.4760495e-05, -1.3888378e-03, 4.1666638e-02])
     c = v.fma(v.binary("fmul", c, square), square, v.fma(square, v.const(-0.5), v.const(1.0)))
@@ -165,7 +171,9 @@ def _tanh(v: _Lanes, x: str) -> str:
     grown = v.code.value(f"call {F32} @{_ensure(v, 'exp')}({F32} {v.binary('fadd', size, size)})")
     large = v.binary("fsub", v.const(1.0), v.binary("fdiv", v.const(2.0), v.binary("fadd", grown, v.const(1.0))))
     square = v.binary("fmul", x, x)
-    p = v.polynomial(square, [-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1])
+    p = v.polynomial(
+        square, [-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1]
+    )
     small = v.fma(v.binary("fmul", p, square), x, x)
     return v.choose(v.compare("olt", size, v.const(0.625)), small, v.copysign(large, x))
 

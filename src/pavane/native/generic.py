@@ -1,8 +1,9 @@
 """A Generic as code: a loop over its rows, and its columns 16 f32 at a time.
 
-Each operator rounds once to f32, those on integers too: integer results are exact up to 2**24 in magnitude. A SUM has one fixed tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, then the lanes are
-added pairwise (l and l + 8, then halving); a MAX is free of order. `round` takes halves away from zero, `cast` goes towards zero.
-Parts that do not depend on the column (or, inside a reduction, on k) are computed once before the loop.
+Each operator rounds once to f32, those on integers too: integer results are exact up to 2**24 in magnitude. A SUM has
+one fixed tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, then the lanes are added pairwise (l
+and l + 8, then halving); a MAX is free of order. `round` takes halves away from zero, `cast` goes towards zero. Parts
+that do not depend on the column (or, inside a reduction, on k) are computed once before the loop.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ Resolve = Callable[[str], Operand]
 
 
 class _Point(NamedTuple):
-    """Where an expression is evaluated: 16 values of `variable` from `start` on (None: one point), `mask` of them wanted."""
+    """Where an expression is evaluated: 16 values of `variable` from `start` on (None: one point), `mask` of them
+    wanted.
+    """
 
     scope: Scope
     variable: str | None = None
@@ -78,7 +81,14 @@ class _Writer:
                 store_block(code, pointer, place, *halves)
             else:
                 mask = code.mask(code.sub(columns, column))
-                store_lanes(code, self.destination.dtype, pointer, place, self._columns(scope, column, mask, columns, known), mask)
+                store_lanes(
+                    code,
+                    self.destination.dtype,
+                    pointer,
+                    place,
+                    self._columns(scope, column, mask, columns, known),
+                    mask,
+                )
 
     def _columns(self, scope: Scope, start: str, mask: str | None, columns: str, known: dict[Expr, str]) -> str:
         """The expression at 16 columns."""
@@ -117,8 +127,12 @@ class _Writer:
                 code.store(F32, after, lanes, 64)
         total = code.load(F32, lanes, 64)
         if summing:
-            return code.splat("float", LANES, code.value(f"extractelement <1 x float> {halving_sums(code, [total], LANES)}, i64 0"))
-        return code.splat("float", LANES, code.call(f"llvm.vector.reduce.fmax.v{LANES}f32", "float", f"{F32} {total}", F32))
+            return code.splat(
+                "float", LANES, code.value(f"extractelement <1 x float> {halving_sums(code, [total], LANES)}, i64 0")
+            )
+        return code.splat(
+            "float", LANES, code.call(f"llvm.vector.reduce.fmax.v{LANES}f32", "float", f"{F32} {total}", F32)
+        )
 
     def _add(self, a: str, b: str) -> str:
         return self.code.value(f"fadd {F32} {a}, {b}")
@@ -155,7 +169,9 @@ class _Writer:
         if point.variable is None or point.variable not in value.variables():
             number = code.value(f"sitofp i64 {emit_index(code, value, point.scope)} to float")
             return code.splat("float", LANES, number)
-        return code.value(f"sitofp {I64} {emit_lanes(code, value, point.scope, point.variable, self._lanes(point))} to {F32}")
+        return code.value(
+            f"sitofp {I64} {emit_lanes(code, value, point.scope, point.variable, self._lanes(point))} to {F32}"
+        )
 
     def _lanes(self, point: _Point) -> str:
         return self.code.value(f"add {I64} {self.code.splat('i64', LANES, point.start)}, {IOTA}")
@@ -164,17 +180,20 @@ class _Writer:
         code, operand = self.code, self.resolve(expr.name)
         row, column = (_plain(i, expr.name) for i in expr.index)
         variable = point.variable
-        row_moves = variable is not None and variable in row.variables()
-        column_moves = variable is not None and variable in column.variables()
-        if not row_moves and not (column_moves and not _consecutive(operand, column, variable)):
-            pointer = code.at(operand.base, code.mul(emit_index(code, row, point.scope), operand.row_bytes))
-            if not column_moves:
-                return code.splat("float", LANES, load_element(code, operand.dtype, pointer, emit_index(code, column, point.scope)))
+        if variable is None or variable not in (*row.variables(), *column.variables()):
+            pointer = self._row(operand, row, point.scope)
+            element = load_element(code, operand.dtype, pointer, emit_index(code, column, point.scope))
+            return code.splat("float", LANES, element)
+        if variable not in row.variables() and _consecutive(operand, column, variable):
             first = emit_index(code, column, {**point.scope, variable: point.start})
-            return load_lanes(code, operand.dtype, pointer, first, point.mask)
+            return load_lanes(code, operand.dtype, self._row(operand, row, point.scope), first, point.mask)
         lanes = self._lanes(point)
         rows, columns = (emit_lanes(code, q, point.scope, variable, lanes) for q in (row, column))
-        return gather_lanes(code, operand.dtype, operand.base, operand.row_bytes, rows, columns, point.mask or _ALL)
+        mask = _ALL if point.mask is None else point.mask
+        return gather_lanes(code, operand.dtype, operand.base, operand.row_bytes, rows, columns, mask)
+
+    def _row(self, operand: Operand, row: Quasi, scope: Scope) -> str:
+        return self.code.at(operand.base, self.code.mul(emit_index(self.code, row, scope), operand.row_bytes))
 
     def _function(self, expr: Fn, point: _Point, known: dict[Expr, str]) -> str:
         code = self.code
@@ -184,13 +203,15 @@ class _Writer:
             return code.value(f"select {MASK} {mask}, {F32} {yes}, {F32} {no}")
         if expr.op in _COMPARISON:
             ones = code.splat("float", LANES, "1.0")
-            return code.value(f"select {MASK} {self._condition(expr, point, known)}, {F32} {ones}, {F32} zeroinitializer")
+            return code.value(
+                f"select {MASK} {self._condition(expr, point, known)}, {F32} {ones}, {F32} zeroinitializer"
+            )
         values = [self._value(a, point, known) for a in expr.args]
         if expr.op in _ARITHMETIC:
             return code.value(f"{_ARITHMETIC[expr.op]} {F32} {values[0]}, {values[1]}")
         if expr.op in ("min", "max"):
-            how = "olt" if expr.op == "min" else "ogt"
-            return code.value(f"select {MASK} {code.value(f'fcmp {how} {F32} {values[0]}, {values[1]}')}, {F32} {values[0]}, {F32} {values[1]}")
+            first = code.value(f"fcmp {'olt' if expr.op == 'min' else 'ogt'} {F32} {values[0]}, {values[1]}")
+            return code.value(f"select {MASK} {first}, {F32} {values[0]}, {F32} {values[1]}")
         if expr.op in FUNCTIONS:
             return apply_function(code, expr.op, values[0])
         return self._rounding(expr, values[0])
@@ -236,4 +257,3 @@ def _consecutive(operand: Operand, column: Quasi, variable: str) -> bool:
         return False
     rest = column - Quasi(0, ((1, variable),))
     return operand.dtype != "q8_0" or all(n % LANES == 0 for n in (rest.const, *(c for c, _ in rest.terms)))
-

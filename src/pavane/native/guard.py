@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pavane.ir.program import Program, Tensor
+from pavane.ir.program import Program, Tensor, Transition
 from pavane.ir.types import INTEGER_DTYPES, Ints
 from pavane.native.memory import numpy_dtype, view_shape
 from pavane.reject import LaunchReject
@@ -56,17 +56,31 @@ def fill_faults(tensor: Tensor, given: np.ndarray) -> list[str]:
     return [f"{tensor.name} holds {low} to {high}, declared {tensor.fill.lo} to {tensor.fill.hi}"]
 
 
-def check_state(program: Program, symbols: Mapping[str, int], watermark: Mapping[str, int]) -> dict[str, int]:
+def state_transitions(program: Program) -> dict[Transition, tuple[str, ...]]:
+    """The STATE tensors by their transition."""
+    found: dict[Transition, tuple[str, ...]] = {}
+    for tensor in program.tensors:
+        if tensor.transition is not None:
+            found[tensor.transition] = (*found.get(tensor.transition, ()), tensor.name)
+    return found
+
+
+def check_state(
+    transitions: Mapping[Transition, tuple[str, ...]], symbols: Mapping[str, int], watermark: Mapping[str, int]
+) -> dict[str, int]:
     """0 <= row <= the rows written so far, for every STATE tensor; returns what will be written after the launch."""
     after, faults = {}, []
-    for tensor in program.tensors:
-        if tensor.transition is None:
-            continue
-        row, rows = (q.evaluate(symbols) for q in (tensor.transition.row, tensor.transition.rows))
-        written = watermark.get(tensor.name, 0)
-        if not 0 <= row <= written:
-            faults.append(f"{tensor.name} would be written from row {row}, and {written} rows are there")
-        after[tensor.name] = row + rows
+    for transition, names in transitions.items():
+        row, rows = transition.row.evaluate(symbols), transition.rows.evaluate(symbols)
+        for name in names:
+            written = watermark.get(name, 0)
+            if not 0 <= row <= written:
+                faults.append(f"{name} would be written from row {row}, and {written} rows are there")
+            after[name] = row + rows
     if faults:
-        raise LaunchReject("a launch leaves rows of a state unwritten", terms=faults, remedy="start at 0, or where the last epoch ended")
+        raise LaunchReject(
+            "a launch leaves rows of a state unwritten",
+            terms=faults,
+            remedy="start at 0, or where the last epoch ended",
+        )
     return after

@@ -1,4 +1,6 @@
-"""Quasi-affine expressions, spans and guards as code: 64-bit integers of one point, or of 16 neighbouring values of one variable."""
+"""Quasi-affine expressions, spans and guards as code: 64-bit integers of one point, or of 16 neighbouring values of
+one variable.
+"""
 
 from __future__ import annotations
 

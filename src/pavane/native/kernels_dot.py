@@ -1,8 +1,9 @@
-"""Kernels for products along K with 16 lanes: `dst[r, c] += a[r, :] . b[c, :]`, a in f32, b of any type, one tree for every blocking.
+"""Kernels for products along K in 16 lanes: `dst[r, c] += a[r, :] . b[c, :]`, a in f32, b of any type.
 
-Lane l adds the terms k = l (mod 16) in ascending k from 0 (fused or not), lanes are added pairwise by halving, then the sum is added to dst.
-One row of a: b is streamed once, four rows at a time, with prefetch (`next` is where the stream goes on after the last row). More rows: four
-rows of b are widened into scratch once and met with four rows of a at a time. Columns of b beyond k are not read: their terms are 0.
+Lane l adds the terms k = l (mod 16) in ascending k from 0 (fused or not), lanes are added pairwise by halving, then
+the sum is added to dst. One row of a: b is streamed once, four rows at a time, with prefetch (`next` is where the
+stream goes on after the last row). More rows: four rows of b are widened into scratch once and met with four rows of a
+at a time. Columns of b beyond k are not read: their terms are 0.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pavane.native.elements import load_lanes, load_scale_lanes, widen
 from pavane.native.text import F32, LANES, Code, Module, halving_sums
 
 PARAMETERS = (
-    "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next, ptr noalias %scratch"
+    "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, "
+    "i64 %rows, i64 %cols, i64 %k, ptr %next, ptr noalias %scratch"
 )
 PREFETCH_BYTES = 16384
 COLUMNS = 4
@@ -54,7 +56,9 @@ def _lanes_of(code: Code, dtype: str, row: str, j: str, mask: str | None) -> lis
         return [load_lanes(code, dtype, row, j, mask)]
     block = code.at(row, code.mul(code.value(f"lshr exact i64 {j}, 5"), 34))
     scale = load_scale_lanes(code, block, LANES)
-    halves = [widen(code, "i8", code.load(f"<{LANES} x i8>", code.at(block, str(2 + LANES * h))), LANES) for h in (0, 1)]
+    halves = [
+        widen(code, "i8", code.load(f"<{LANES} x i8>", code.at(block, str(2 + LANES * h))), LANES) for h in (0, 1)
+    ]
     return [code.value(f"fmul {F32} {scale}, {half}") for half in halves]
 
 
@@ -74,7 +78,7 @@ class _Dot:
         whole = code.value(f"and i64 %k, {-step}")
         with code.loop(whole, step=step) as j:
             for row in ahead:
-                _prefetch(code, code.at(row, _stream_offset(code, dtype, j)))
+                prefetch(code, code.at(row, _stream_offset(code, dtype, j)))
             self._step(a_rows, b_rows, dtype, sums, j, None)
         if dtype != "q8_0":
             rest = code.sub("%k", whole)
@@ -82,7 +86,9 @@ class _Dot:
                 self._step(a_rows, b_rows, dtype, sums, whole, code.mask(rest))
         self._finish(sums, len(b_rows), targets)
 
-    def _step(self, a_rows: list[str], b_rows: list[str], dtype: str, sums: list[str], j: str, mask: str | None) -> None:
+    def _step(
+        self, a_rows: list[str], b_rows: list[str], dtype: str, sums: list[str], j: str, mask: str | None
+    ) -> None:
         code = self.code
         b_lanes = [_lanes_of(code, dtype, row, j, mask) for row in b_rows]
         for i in range(len(b_lanes[0])):
@@ -98,7 +104,9 @@ class _Dot:
         kind = f"<{columns} x float>"
         for r, target in enumerate(targets):
             picks = ", ".join(f"i32 {r * columns + c}" for c in range(columns))
-            part = code.value(f"shufflevector <{count} x float> {total}, <{count} x float> poison, <{columns} x i32> <{picks}>")
+            part = code.value(
+                f"shufflevector <{count} x float> {total}, <{count} x float> poison, <{columns} x i32> <{picks}>"
+            )
             code.store(kind, code.value(f"fadd {kind} {code.load(kind, target)}, {part}"), target)
 
 
@@ -140,7 +148,7 @@ def _stream_offset(code: Code, dtype: str, j: str) -> str:
     return code.mul(j, size) if size else code.mul(code.value(f"lshr exact i64 {j}, 5"), 34)
 
 
-def _prefetch(code: Code, pointer: str) -> None:
+def prefetch(code: Code, pointer: str) -> None:
     code.call("llvm.prefetch.p0", "void", f"ptr {pointer}, i32 0, i32 3, i32 1", "ptr, i32, i32, i32")
 
 

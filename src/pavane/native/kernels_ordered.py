@@ -1,8 +1,10 @@
-"""A product of any types, in any tree, one term at a time: the meaning of `Tree` written down, for what no faster kernel does.
+"""A product of any types, in any tree, one term at a time: the meaning of `Tree` written down, for what no faster
+kernel does.
 
-`dst[r, c] += ...`: with one lane every term is added to dst in ascending j; with more, lane l of an atom adds its terms j = l (mod lanes)
-from 0, lanes are added pairwise (l and l + lanes/2, then halving), and the result is added to dst, atoms in ascending order.
-q8_0 by q8_0 along K: a term is the integer sum (exact) of 32 / lanes products of a block, lane after lane, times both scales.
+`dst[r, c] += ...`: with one lane every term is added to dst in ascending j; with more, lane l of an atom adds its
+terms j = l (mod lanes) from 0, lanes are added pairwise (l and l + lanes/2, then halving), and the result is added to
+dst, atoms in ascending order. q8_0 by q8_0 along K: a term is the integer sum (exact) of 32 / lanes products of a
+block, lane after lane, times both scales.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pavane.native.text import Code, Module
 from pavane.reject import OutsideFragment
 
 PARAMETERS = (
-    "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, i64 %a_col, ptr %b, i64 %b_row, i64 %b_col, i64 %rows, i64 %cols, i64 %k"
+    "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, i64 %a_col, "
+    "ptr %b, i64 %b_row, i64 %b_col, i64 %rows, i64 %cols, i64 %k"
 )
 
 
@@ -22,7 +25,9 @@ def ordered_kernel(module: Module, a: str, b: str, transposed: bool, tree: Tree)
     """The kernel's name; it is written on its first use."""
     blocks = a == b == "q8_0" and transposed
     if blocks and (tree.lanes > Q8_BLOCK or tree.atom % Q8_BLOCK):
-        raise OutsideFragment("a q8_0 product adds whole blocks, in at most 32 lanes", needed=f"{tree.lanes} lanes, atoms of {tree.atom}")
+        raise OutsideFragment(
+            "a q8_0 product adds whole blocks, in at most 32 lanes", needed=f"{tree.lanes} lanes, atoms of {tree.atom}"
+        )
     name = f"ordered_{a}_{b}_{int(transposed)}_{tree.atom}_{tree.lanes}_{int(tree.fused)}"
     if not module.has(name):
         code = Code(module, name, PARAMETERS, attributes="internal noinline nounwind")
@@ -55,7 +60,9 @@ class _Ordered:
             with code.loop(stop, start=start, step=self.step) as j:
                 self._turn(j, start, sums)
             self._halve(sums)
-            code.store("float", code.value(f"fadd float {code.load('float', target)}, {code.load('float', sums)}"), target)
+            code.store(
+                "float", code.value(f"fadd float {code.load('float', target)}, {code.load('float', sums)}"), target
+            )
 
     def _turn(self, j: str, start: str, sums: str) -> None:
         """Add the term j to its lane."""
@@ -86,7 +93,9 @@ class _Ordered:
             with code.loop(str(half)) as lane:
                 low = code.at(sums, code.mul(lane, 4))
                 high = code.at(low, str(4 * half))
-                code.store("float", code.value(f"fadd float {code.load('float', low)}, {code.load('float', high)}"), low)
+                code.store(
+                    "float", code.value(f"fadd float {code.load('float', low)}, {code.load('float', high)}"), low
+                )
             half //= 2
 
 
@@ -98,7 +107,10 @@ class _Blocks(_Ordered):
     def _turn(self, j: str, start: str, sums: str) -> None:
         code, share = self.code, Q8_BLOCK // self.tree.lanes
         a_row, b_row, a_column, b_column = self._places(j)
-        blocks = [code.at(row, code.mul(code.value(f"ashr i64 {column}, 5"), 34)) for row, column in ((a_row, a_column), (b_row, b_column))]
+        blocks = [
+            code.at(row, code.mul(code.value(f"ashr i64 {column}, 5"), 34))
+            for row, column in ((a_row, a_column), (b_row, b_column))
+        ]
         scale = code.value(f"fmul float {load_scale(code, blocks[0])}, {load_scale(code, blocks[1])}")
         with code.loop(str(self.tree.lanes)) as lane:
             total = code.slot("i32")
@@ -106,6 +118,11 @@ class _Blocks(_Ordered):
             with code.loop(str(share)) as i:
                 place = code.add(code.add(code.mul(lane, share), i), "2")
                 x, y = (code.value(f"sext i8 {code.load('i8', code.at(block, place))} to i32") for block in blocks)
-                code.store("i32", code.value(f"add i32 {code.load('i32', total, 4)}, {code.value(f'mul i32 {x}, {y}')}"), total, 4)
+                code.store(
+                    "i32",
+                    code.value(f"add i32 {code.load('i32', total, 4)}, {code.value(f'mul i32 {x}, {y}')}"),
+                    total,
+                    4,
+                )
             term = code.value(f"sitofp i32 {code.load('i32', total, 4)} to float")
             self._multiply_add(scale, term, code.at(sums, code.mul(lane, 4)))

@@ -1,6 +1,8 @@
-"""Kernels for products across rows of b: `dst[r, c] += a[r, j] * b[j, c]`, every term added to dst in ascending j (fused or not).
+"""Kernels for products across rows of b: `dst[r, c] += a[r, j] * b[j, c]`, every term added to dst in ascending j
+(fused or not).
 
-16 columns share a register; a's element is broadcast. Sums stay in registers over all j. Of q8_0, b's columns start at a multiple of 16.
+16 columns share a register; a's element is broadcast. Sums stay in registers over all j. Of q8_0, b's columns start at
+a multiple of 16.
 """
 
 from __future__ import annotations
@@ -26,14 +28,18 @@ def outer_kernel(module: Module, a: str, b: str, fused: bool, cpu: Cpu) -> str:
     return name
 
 
-def _all_rows(code: Code, dtypes: tuple[str, str], fused: bool, c: str, vectors: int, mask: str | None, rows_at_once: int) -> None:
+def _all_rows(
+    code: Code, dtypes: tuple[str, str], fused: bool, c: str, vectors: int, mask: str | None, rows_at_once: int
+) -> None:
     grouped = code.value(f"and i64 %rows, {-rows_at_once}")
     for start, stop, count in (("0", grouped, rows_at_once), (grouped, "%rows", 1)):
         with code.loop(stop, start=start, step=count) as r:
             _tile(code, dtypes, fused, [code.add(r, str(i)) for i in range(count)], c, vectors, mask)
 
 
-def _tile(code: Code, dtypes: tuple[str, str], fused: bool, rows: list[str], c: str, vectors: int, mask: str | None) -> None:
+def _tile(
+    code: Code, dtypes: tuple[str, str], fused: bool, rows: list[str], c: str, vectors: int, mask: str | None
+) -> None:
     a_rows = [code.at("%a", code.mul(r, "%a_row")) for r in rows]
     targets = [code.at("%dst", code.mul(r, "%dst_row")) for r in rows]
     columns = [code.add(c, str(LANES * v)) for v in range(vectors)]

@@ -1,10 +1,10 @@
-"""Where the run-time words of a program are: threads, local memories, queues, counters, bindings. Bytes; a function of the program.
+"""Where the run-time words of a program are, in bytes: a function of program and target.
 
-    control    go | done | stop spins target | the addresses of the areas below
-    counters   one cell a (owner, counter, site): the counter and its sleepers; 64 bytes on, the waiter's running register
-    queues     one cell a (instance, FIFO, site): 64 bytes of the pushing end, 64 of the popping end, then the bound addresses of an ALIAS
-    bindings   one address a (instance, formal)
-    locals     one local memory a site          scratch    one area a thread
+control    go | done | stop spins target | the addresses of the areas below
+counters   a cell for each (owner, counter, site): counter and sleepers; 64 bytes on, the waiter's running register
+queues     a cell for each (instance, FIFO, site): the pushing end, the popping end, the addresses an ALIAS is bound to
+bindings   an address for each (instance, formal)
+locals     a local memory for each site          scratch    an area for each thread
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Thread(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """`queues`, `counters`, `bindings`: the offset of each instance's part; the program's own counters come after the instances'."""
+    """`queues`, `counters`, `bindings`: the offset of each instance's part; the program's own counters come after the
+    instances'.
+    """
 
     width: int
     sites: int
@@ -101,7 +103,9 @@ def home_of(instance: Instance) -> tuple[int, int]:
 def _scratch(program: Program) -> Iterator[int]:
     for shape in program.shapes:
         for _, body in bodies(shape):
-            yield from (scratch_bytes(s.op) for _, s in leaves(body) if isinstance(s, Compute) and isinstance(s.op, MatmulTiles))
+            yield from (
+                scratch_bytes(s.op) for _, s in leaves(body) if isinstance(s, Compute) and isinstance(s.op, MatmulTiles)
+            )
 
 
 def queue_cell_bytes(shape: Shape) -> int:

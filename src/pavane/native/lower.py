@@ -11,6 +11,7 @@ from __future__ import annotations
 from pavane.ir.program import SITE_X, SITE_Y, Post, Program, Run, Turn, Wait, Worker
 from pavane.ir.walk import named
 from pavane.native.cpu import Cpu
+from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait
 from pavane.native.layout import (
     BINDINGS,
     COUNTERS,
@@ -27,7 +28,7 @@ from pavane.native.layout import (
     home_of,
     rect_numbers,
 )
-from pavane.native.process import counter_cell, each_site, emit_counter_wait, lower_process
+from pavane.native.process import lower_process
 from pavane.native.sync import define_sync, emit_add, emit_wait
 from pavane.native.text import Code, Module
 
@@ -75,7 +76,9 @@ class _Worker:
             self._run(turn)
         elif isinstance(turn, Wait):
             site = code.add(code.mul("%y", layout.width), "%x")
-            emit_counter_wait(code, counter_cell(code, self.counters, self._number(turn.counter), site, layout), turn.n, self.spins)
+            emit_counter_wait(
+                code, counter_cell(code, self.counters, self._number(turn.counter), site, layout), turn.n, self.spins
+            )
         else:
             self._post(turn)
 

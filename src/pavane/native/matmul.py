@@ -33,9 +33,17 @@ def scratch_bytes(op: MatmulTiles) -> int:
 
 
 def emit_matmul(
-    code: Code, op: MatmulTiles, operands: tuple[Operand, Operand, Operand], following: str, scratch: str, cpu: Cpu, scope: Scope
+    code: Code,
+    op: MatmulTiles,
+    operands: tuple[Operand, Operand, Operand],
+    following: str,
+    scratch: str,
+    cpu: Cpu,
+    scope: Scope,
 ) -> None:
-    """`operands` are dst, a, b; `following` is where b's bytes go on in the next turn (b itself when that is not known)."""
+    """`operands` are dst, a, b; `following` is where b's bytes go on in the next turn (b itself when that is not
+    known).
+    """
     dst, a, b = operands
     if dst.dtype != "f32":
         raise OutsideFragment("products accumulate in f32 on this machine", where=op.dst.name, needed=dst.dtype)
@@ -63,18 +71,21 @@ def emit_matmul(
 
 
 def require_taken_as_stored(shape: Shape, op: MatmulTiles) -> None:
-    """Kernels widen what is stored: a type that the numerics take an operand in may not round it (integers up to 256 fit bf16)."""
-    stored = {b.name: b.dtype for b in (*shape.fifos, *shape.carries)}
+    """Kernels widen what is stored: a type that the numerics take an operand in may not round it (integers up to 256
+    fit bf16).
+    """
+    stored = {fifo.name: fifo.dtype for fifo in shape.fifos}
     formals, taken = {f.name: f for f in shape.formals}, dict(shape.numerics.operands)
     for process in shape.processes:
         for _, step in leaves(process.body):
-            if isinstance(step, Load) and step.fifo in (op.a.name, op.b.name) and step.tensor in taken:
-                if not _holds(taken[step.tensor], stored[step.fifo], formals[step.tensor].fill):
-                    raise OutsideFragment(
-                        "a product's operand would be rounded before it is multiplied, which this machine's products do not",
-                        where=f"{shape.name}.{step.tensor}",
-                        needed=f"{stored[step.fifo]} as {taken[step.tensor]}",
-                    )
+            if not isinstance(step, Load) or step.fifo not in (op.a.name, op.b.name) or step.tensor not in taken:
+                continue
+            if not _holds(taken[step.tensor], stored[step.fifo], formals[step.tensor].fill):
+                raise OutsideFragment(
+                    "a product's operand would be rounded before it is multiplied: here what is stored is multiplied",
+                    where=f"{shape.name}.{step.tensor}",
+                    needed=f"{stored[step.fifo]} as {taken[step.tensor]}",
+                )
 
 
 def _holds(wide: str, narrow: str, fill: Fill) -> bool:

@@ -1,7 +1,8 @@
 """The bytes behind a program's tensors, and numpy views of them.
 
-Weights stay where the caller has them; everything else is allocated for the greatest extents its symbols allow. A q8_0 tensor is seen as bytes
-[..., columns / 32 * 34]. Programs that share have the same WEIGHT and STATE bytes and the same watermark of STATE rows written.
+Weights stay where the caller has them; everything else is allocated for the greatest extents its symbols allow. A q8_0
+tensor is seen as bytes [..., columns / 32 * 34]. Programs that share have the same WEIGHT and STATE bytes and the same
+watermark of STATE rows written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from pavane.ir.types import row_bytes
 from pavane.ir.walk import symbol_domain
 from pavane.reject import LaunchReject
 
-_NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "i32": np.int32, "q8_0": np.uint8}
+_NUMPY = {
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "i8": np.int8,
+    "i32": np.int32,
+    "q8_0": np.uint8,
+}
 _ALIGNMENT = 4096
 
 
@@ -73,7 +81,9 @@ class Memory:
         laid_out = [t for t in self.tensors.values() if t.role == "SCRATCH" and t.offset >= 0]
         return max([0, *(t.offset + tensor_bytes(t.dtype, self.extents(t)) for t in laid_out)])
 
-    def _place(self, tensor: Tensor, weights: Mapping[str, np.ndarray], share: Memory | None, arena: np.ndarray) -> np.ndarray:
+    def _place(
+        self, tensor: Tensor, weights: Mapping[str, np.ndarray], share: Memory | None, arena: np.ndarray
+    ) -> np.ndarray:
         size = tensor_bytes(tensor.dtype, self.extents(tensor))
         if tensor.role in ("WEIGHT", "STATE") and share is not None:
             return share._bytes[tensor.name]
@@ -127,7 +137,12 @@ def _check_equal(mine: Memory, other: Memory) -> None:
         theirs = other.tensors.get(name)
         if theirs is None:
             faults.append(f"{name} is not in the other program")
-        elif (tensor.shape, tensor.dtype, tensor.role, tensor.fill) != (theirs.shape, theirs.dtype, theirs.role, theirs.fill):
+        elif (tensor.shape, tensor.dtype, tensor.role, tensor.fill) != (
+            theirs.shape,
+            theirs.dtype,
+            theirs.role,
+            theirs.fill,
+        ):
             faults.append(f"{name} is declared differently")
     if faults:
         raise LaunchReject("two programs cannot share their weights and state", terms=faults)

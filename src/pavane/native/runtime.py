@@ -1,4 +1,6 @@
-"""A program that is ready to run: accepted, compiled or taken from the cache, its memory laid out, its threads resident."""
+"""A program that is ready to run: accepted, compiled or taken from the cache, its memory laid out, its threads
+resident.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pavane.ir.walk import named
 from pavane.native.cache import default_directory, object_key, read_object, write_object
 from pavane.native.compile import Loaded, compile_object
 from pavane.native.cpu import Cpu, host_cpu
-from pavane.native.guard import check_inputs, check_state, check_symbols, fill_faults
+from pavane.native.guard import check_inputs, check_state, check_symbols, fill_faults, state_transitions
 from pavane.native.layout import (
     BINDINGS,
     CONTROL_BYTES,
@@ -48,10 +50,11 @@ def load(
 ) -> NativeProgram:
     """Make an accepted program runnable on this processor.
 
-    `weights`: one array a WEIGHT tensor (q8_0 as bytes), used in place; empty with `share`, whose WEIGHT and STATE bytes are used.
-    `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written only after the program was accepted,
-    so a program that is found there is not checked again. `accept` replaces the checker; without a `cache_dir`, nothing is cached then.
-    Raises NotProven when the checker refuses, LaunchReject for weights, target or a program that is not finished.
+    `weights`: one array a WEIGHT tensor (q8_0 as bytes), used in place; empty with `share`, whose WEIGHT and STATE
+    bytes are used. `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written
+    only after the program was accepted, so a program that is found there is not checked again. `accept` replaces the
+    checker; without a `cache_dir`, nothing is cached then. Raises NotProven when the checker refuses, LaunchReject for
+    weights, target or a program that is not finished.
     """
     _check_program(program, target)
     layout = program_layout(program, target)
@@ -63,9 +66,19 @@ def load(
 
 def _check_program(program: Program, target: SpatialTarget) -> None:
     if program.phase not in ("PERSISTENT", "VERIFIED"):
-        raise LaunchReject("the program is not finished", where=program.name, needed="phase PERSISTENT or VERIFIED", available=program.phase)
+        raise LaunchReject(
+            "the program is not finished",
+            where=program.name,
+            needed="phase PERSISTENT or VERIFIED",
+            available=program.phase,
+        )
     if program.target_digest != target_digest(target):
-        raise LaunchReject("the program is for another target", needed=program.target, available=target.name, remedy="compile it for this one")
+        raise LaunchReject(
+            "the program is for another target",
+            needed=program.target,
+            available=target.name,
+            remedy="compile it for this one",
+        )
 
 
 def _directory(cache_dir: Path | None, accept: Accept | None) -> Path | None:
@@ -74,7 +87,9 @@ def _directory(cache_dir: Path | None, accept: Accept | None) -> Path | None:
     return cache_dir
 
 
-def _object(program: Program, target: SpatialTarget, layout: Layout, directory: Path | None, accept: Accept | None) -> bytes:
+def _object(
+    program: Program, target: SpatialTarget, layout: Layout, directory: Path | None, accept: Accept | None
+) -> bytes:
     """From the cache, or accepted and compiled."""
     cpu = host_cpu()
     key = object_key(program, cpu)
@@ -100,7 +115,9 @@ def compile_program(program: Program, layout: Layout, cpu: Cpu) -> bytes:
 
 
 def _check_weights(program: Program, memory: Memory) -> None:
-    faults = [fault for t in program.tensors if t.role == "WEIGHT" for fault in fill_faults(t, memory.view(t.name, None))]
+    faults = [
+        fault for t in program.tensors if t.role == "WEIGHT" for fault in fill_faults(t, memory.view(t.name, None))
+    ]
     if faults:
         raise LaunchReject("a weight holds integers that the program does not expect", terms=faults)
 
@@ -111,6 +128,7 @@ class NativeProgram:
     def __init__(self, program: Program, layout: Layout, loaded: Loaded, memory: Memory) -> None:
         self.memory = memory
         self._program, self._loaded = program, loaded
+        self._transitions = state_transitions(program)
         self._symbols: dict[str, int] | None = None
         self._symbol_values = np.zeros(max(len(program.symbols), 1), dtype=np.int64)
         self._control, self._areas = _areas(program, layout, memory, self._symbol_values)
@@ -125,7 +143,7 @@ class NativeProgram:
                 raise LaunchReject("the program is closed", where=self._program.name)
             values = check_symbols(self._program, symbols)
             check_inputs(self._program, values, inputs)
-            after = check_state(self._program, values, self.memory.watermark)
+            after = check_state(self._transitions, values, self.memory.watermark)
             for name, array in inputs.items():
                 self.memory.view(name, values)[...] = array
             self._symbol_values[: len(values)] = list(values.values())
@@ -147,7 +165,9 @@ class NativeProgram:
     def __enter__(self) -> NativeProgram:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -156,7 +176,9 @@ def _release(crew: Crew, *kept: object) -> None:
     crew.dismiss()
 
 
-def _areas(program: Program, layout: Layout, memory: Memory, symbols: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+def _areas(
+    program: Program, layout: Layout, memory: Memory, symbols: np.ndarray
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """The control block and the areas it points to."""
     control = aligned(CONTROL_BYTES)
     sizes = {

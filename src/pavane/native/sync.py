@@ -1,8 +1,8 @@
 """Counters between threads: one 32-bit word that only grows, and one that says how many threads sleep on it.
 
-Comparisons are modular: reached when (value - target) as a signed number is not negative. A waiter spins for `spins` turns (a pause each), then
-sleeps in the kernel (futex on Linux; short sleeps elsewhere), so that a thread that waits long uses no CPU. Adding has release
-semantics, waiting acquire.
+Comparisons are modular: reached when (value - target) as a signed number is not negative. A waiter spins for `spins`
+turns (a pause each), then sleeps in the kernel (futex on Linux; short sleeps elsewhere), so that a thread that waits
+long uses no CPU. Adding has release semantics, waiting acquire.
 """
 
 from __future__ import annotations
@@ -71,8 +71,12 @@ def _sleep(code: Code, cpu: Cpu, value: str) -> None:
         code.module.declare("usleep", "declare i32 @usleep(i32)")
         code.value(f"call i32 @usleep(i32 {_SLEEP_MICROSECONDS})")
         return
+    _system_call(code, number, f"i64 {_WAIT_PRIVATE}, i32 {value}")
+
+
+def _system_call(code: Code, number: int, operation: str) -> None:
     code.module.declare("syscall", "declare i64 @syscall(i64, ...)")
-    code.value(f"call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i64 {_WAIT_PRIVATE}, i32 {value}, ptr null, ptr null, i64 0)")
+    code.value(f"call i64 (i64, ...) @syscall(i64 {number}, ptr %word, {operation}, ptr null, ptr null, i64 0)")
 
 
 def _define_add(module: Module, cpu: Cpu) -> None:
@@ -80,10 +84,9 @@ def _define_add(module: Module, cpu: Cpu) -> None:
     code.value("atomicrmw add ptr %word, i32 %n seq_cst")
     number = _futex(cpu)
     if number is not None:
-        code.module.declare("syscall", "declare i64 @syscall(i64, ...)")
         sleepers = code.value(f"load atomic i32, ptr {code.at('%word', '4')} seq_cst, align 4")
         with code.when(code.value(f"icmp ne i32 {sleepers}, 0")):
-            code.value(f"call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i64 {_WAKE_PRIVATE}, i64 {_EVERYONE}, ptr null, ptr null, i64 0)")
+            _system_call(code, number, f"i64 {_WAKE_PRIVATE}, i64 {_EVERYONE}")
     code.finish()
 
 

@@ -1,8 +1,8 @@
 """LLVM IR as text: a module, and one function of it at a time.
 
-Values are the text that names them (`%7`, `42`); the writer of a line states its types. Names are numbers in writing order, so the
-text is a function of the calls made. A `Code` keeps the block it writes to; `loop` and `when` open and close blocks.
-No fast-math flag is ever written.
+Values are the text that names them (`%7`, `42`); the writer of a line states its types. Names are numbers in writing
+order, so the text is a function of the calls made. A `Code` keeps the block it writes to; `loop` and `when` open and
+close blocks. No fast-math flag is ever written.
 """
 
 from __future__ import annotations
@@ -174,7 +174,9 @@ class Code:
         """A vector whose lanes all are `value`."""
         first = self.value(f"insertelement <{lanes} x {kind}> poison, {kind} {value}, i64 0")
         zeros = ", ".join(["i32 0"] * lanes)
-        return self.value(f"shufflevector <{lanes} x {kind}> {first}, <{lanes} x {kind}> poison, <{lanes} x i32> <{zeros}>")
+        return self.value(
+            f"shufflevector <{lanes} x {kind}> {first}, <{lanes} x {kind}> poison, <{lanes} x i32> <{zeros}>"
+        )
 
     def mask(self, length: str) -> str:
         """The first `length` of the lanes."""
@@ -195,9 +197,13 @@ def shuffle(code: Code, kind: str, lanes: int, a: str, b: str, picks: list[int])
     return code.value(f"shufflevector <{lanes} x {kind}> {a}, <{lanes} x {kind}> {b}, <{len(picks)} x i32> <{text}>")
 
 
-def halving_sums(code: Code, vectors: list[str], lanes: int) -> str:
-    """The sum of every vector, lane l being added to lane l + lanes/2, then halving: one vector of len(vectors) results, in order."""
-    segment, width = lanes, lanes
+def halving_sums(code: Code, vectors: list[str], lanes: int, width: int = 0) -> str:
+    """The sum of every `lanes` neighbouring lanes, lane l being added to lane l + lanes/2, then halving: one vector of
+    all results, in order.
+
+    `width`: lanes of a vector that holds several sums (default: one sum, `lanes`).
+    """
+    segment, width = lanes, width or lanes
     while segment > 1:
         half = segment // 2
         starts = range(0, width, segment)
@@ -205,8 +211,8 @@ def halving_sums(code: Code, vectors: list[str], lanes: int) -> str:
         high = [s + half + i for s in starts for i in range(half)]
         if len(vectors) > 1:
             pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-            vectors = [_add_halves(code, width, a, b, [*low, *(width + p for p in low)], [*high, *(width + p for p in high)])
-                       for a, b in pairs]  # fmt: skip
+            both = [[*picks, *(width + p for p in picks)] for picks in (low, high)]
+            vectors = [_add_halves(code, width, a, b, *both) for a, b in pairs]
         else:
             vectors = [_add_halves(code, width, vectors[0], "poison", low, high)]
             width //= 2

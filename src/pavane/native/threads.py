@@ -1,4 +1,11 @@
-"""The threads that carry a program: resident, pinned where there is a core for each, asleep between epochs."""
+"""The threads that carry a program: resident, asleep between epochs, each on a core of its own where there are enough.
+
+The caller of an epoch is thread 0; it is held to its core for the epoch and let go after it. (With only the residents
+pinned, a busy machine puts the caller on a resident's core, and every boundary between sections becomes a switch of
+threads.)
+
+
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ import contextlib
 import ctypes
 import os
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,28 +30,28 @@ class Crew:
     """Threads 1 .. count-1; thread 0 is whoever calls `run`. `loaded` and `control` outlive it."""
 
     def __init__(self, loaded: Loaded, control: np.ndarray, count: int) -> None:
-        self._launch, self._dismiss, self._resident = _DOOR(loaded.launch), _DOOR(loaded.dismiss), _RESIDENT(loaded.resident)
+        self._launch, self._dismiss = _DOOR(loaded.launch), _DOOR(loaded.dismiss)
+        self._resident = _RESIDENT(loaded.resident)
         self._control = control.ctypes.data
         cores = available_cores()
         crowded = count > (len(cores) or os.cpu_count() or 1)
         control[SPINS : SPINS + 8].view(np.int64)[0] = _SPINS_CROWDED if crowded else _SPINS
-        pins = cores[:count] if 1 < count <= len(cores) else [None] * count
+        self._pins: list[int | None] = [*cores[:count]] if 1 < count <= len(cores) else [None] * count
         self._threads = [
-            threading.Thread(target=self._serve, args=(number, pins[number]), name=f"pavane-{number}", daemon=True)
+            threading.Thread(target=self._serve, args=(number,), name=f"pavane-{number}", daemon=True)
             for number in range(1, count)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _serve(self, number: int, core: int | None) -> None:
-        if core is not None:
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, {core})
-        self._resident(self._control, number)
+    def _serve(self, number: int) -> None:
+        with _on_core(self._pins[number]):
+            self._resident(self._control, number)
 
     def run(self) -> None:
         """One epoch. A signal is seen when it has ended."""
-        self._launch(self._control)
+        with _on_core(self._pins[0]):
+            self._launch(self._control)
 
     def dismiss(self) -> None:
         """Let every thread end, and wait for it. Not during an epoch."""
@@ -52,6 +60,22 @@ class Crew:
         for thread in self._threads:
             thread.join()
         self._threads = []
+
+
+@contextlib.contextmanager
+def _on_core(core: int | None) -> Iterator[None]:
+    """Hold the calling thread to a core, as far as the system lets it."""
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, before)
 
 
 def available_cores() -> list[int]:

@@ -68,11 +68,18 @@ def _clipped(code: Code, window: Window, d: int, extent: Quasi, read: ReadIndex,
     return code.greatest(code.least(rest, str(window.size[d])), "0")
 
 
-def emit_copy(code: Code, dtype: str, target: tuple[str, str | int], source: tuple[str, str | int], rows: str, columns: str) -> None:
+def emit_copy(
+    code: Code, dtype: str, target: tuple[str, str | int], source: tuple[str, str | int], rows: str, columns: str
+) -> None:
     """Copy rows of `columns` elements; (address, bytes from row to row) each. q8_0 columns are whole blocks."""
     if dtype == "q8_0" and not columns.startswith("%"):
         columns = str(-(-int(columns) // Q8_BLOCK) * Q8_BLOCK)
     size = byte_offset(code, dtype, columns)
     with code.loop(rows) as row:
         to, origin = (code.at(address, code.mul(row, stride)) for address, stride in (target, source))
-        code.call("llvm.memcpy.p0.p0.i64", "void", f"ptr align 1 {to}, ptr align 1 {origin}, i64 {size}, i1 false", "ptr, ptr, i64, i1")
+        code.call(
+            "llvm.memcpy.p0.p0.i64",
+            "void",
+            f"ptr align 1 {to}, ptr align 1 {origin}, i64 {size}, i1 false",
+            "ptr, ptr, i64, i1",
+        )

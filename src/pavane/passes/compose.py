@@ -11,12 +11,14 @@ more posters than the counters' bits can count. OutOfCounters when the chip has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from pavane.ir.digest import graph_digest, shape_digest
 from pavane.ir.program import (
+    SITE_X,
+    SITE_Y,
     Counter,
     Front,
     Instance,
@@ -31,10 +33,11 @@ from pavane.ir.program import (
     Store,
     Symbol,
     Tensor,
+    Turn,
     Wait,
     Worker,
 )
-from pavane.ir.quasi import Domain, upper
+from pavane.ir.quasi import Domain, quasi, upper
 from pavane.ir.rects import Site, constant_rect, rectangles, site_in
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import leaves, named, symbol_domain
@@ -230,7 +233,8 @@ def _boundary_counters(program: Program, phases: tuple[int, ...], target: Spatia
     if not phases or phases[-1] == 0:
         return ()
     first = 1 + max((c.id for s in program.shapes for c in s.counters), default=-1)
-    engines = _waiting_engines(program, target)
+    posting = _posting_engines(program, target)
+    engines = (*posting, *_released_engines(program, target))
     if first + len(engines) > target.counters.per_site:
         raise OutOfCounters(
             f"the boundaries of {program.name!r} need more counters than a site has",
@@ -239,7 +243,7 @@ def _boundary_counters(program: Program, phases: tuple[int, ...], target: Spatia
             terms=[f"sections {first}", *(f"go.{e} 1" for e in engines)],
             remedy="a chip with more counters",
         )
-    posters = len(_posting_engines(program, target)) * target.sites
+    posters = len(posting) * target.sites
     if 2 * posters > 1 << (target.counters.bits - 1):
         raise ComposeReject(
             "two rounds of a boundary do not fit a counter",
@@ -249,27 +253,22 @@ def _boundary_counters(program: Program, phases: tuple[int, ...], target: Spatia
             remedy="fewer sites, or counters of more bits",
         )
     whole = _whole_grid(target)
-    return tuple(
-        Counter(f"go.{engine}", whole, engine, target.counters.kind, target.counters.bits, 0, first + i)
-        for i, engine in enumerate(engines)
-    )
+    kind, bits = target.counters.kind, target.counters.bits
+    return tuple(Counter(f"go.{engine}", whole, engine, kind, bits, 0, first + i) for i, engine in enumerate(engines))
 
 
 def _posting_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]:
-    """Engines of processes that end a section: they hand nothing on."""
+    """Engines of processes that end a section: they hand nothing on. They meet at boundaries."""
     return _engines(program, target, lambda p: not _hands_on(p, program))
 
 
-def _waiting_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]:
-    """Engines that post, and engines of processes that begin a section:
-
-    they load, or take nothing from another process.
-    """
+def _released_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]:
+    """Other engines of processes that begin a section (they load, or take nothing): a poster lets them go."""
     posting = _posting_engines(program, target)
-    return _engines(program, target, lambda p: p.engine in posting or _loads(p) or not _takes(p))
+    return _engines(program, target, lambda p: p.engine not in posting and (_loads(p) or not _takes(p)))
 
 
-def _engines(program: Program, target: SpatialTarget, of) -> tuple[str, ...]:
+def _engines(program: Program, target: SpatialTarget, of: Callable[[Process], bool]) -> tuple[str, ...]:
     chosen = {p.engine for shape in program.shapes for p in shape.processes if of(p)}
     return tuple(e.name for e in target.engines if e.name in chosen)
 
@@ -298,45 +297,73 @@ def _workers(
 ) -> tuple[Worker, ...]:
     """Per engine: sites that do the same over the whole program form one worker, cut into rectangles."""
     posting = _posting_engines(program, target) if counters else ()
-    posters = len(posting) * target.sites
-    posts = tuple(Post(c.name, _whole_grid(target)) for c in counters)
-    waiting = {c.engine: Wait(c.name, posters) for c in counters}
+    released = tuple(c.engine for c in counters if c.engine not in posting)
+    runs = {
+        (e.name, site): _runs_of(program, e.name, site, phases) for e in target.engines for site in _all_sites(target)
+    }
     workers: list[Worker] = []
-    for engine in target.engines:
-        sites: dict[tuple[tuple[int, str], ...], list[Site]] = {}
+    for engine in (e.name for e in target.engines):
+        alike: dict[tuple[Runs, ...], list[Site]] = {}
         for site in _all_sites(target):
-            sites.setdefault(_runs_of(program, engine.name, site), []).append(site)
-        for runs, members in sites.items():
-            body = _body(runs, phases, posts if engine.name in posting else (), waiting.get(engine.name))
-            if not body:
-                continue
+            lets_go = released if posting and engine == posting[0] else ()
+            alike.setdefault((runs[engine, site], *(runs[e, site] for e in lets_go)), []).append(site)
+        for (own, *others), members in alike.items():
             for rect in rectangles(members):
-                workers.append(Worker(f"{engine.name}.{len(workers)}", rect, engine.name, body))
+                places = tuple(zip(lets_go, others, strict=True))
+                if engine in posting:
+                    body = _meeting_body(own, places, engine, phases, posting, target, rect)
+                else:
+                    body = _released_body(own, engine if engine in released else "")
+                if body:
+                    workers.append(Worker(f"{engine}.{len(workers)}", rect, engine, body))
     return tuple(workers)
 
 
-def _runs_of(program: Program, engine: str, site: Site) -> tuple[tuple[int, str], ...]:
-    """(instance, process) in order, for one engine of one site."""
+Runs = tuple[tuple[Run, ...], ...]
+
+
+def _runs_of(program: Program, engine: str, site: Site, phases: tuple[int, ...]) -> Runs:
+    """Per phase, what one engine of one site runs."""
     here = {
         shape.name: next((p.name for p in shape.processes if p.engine == engine and site_in(p.rect, site)), None)
         for shape in program.shapes
     }
-    return tuple((i, here[inst.shape]) for i, inst in enumerate(program.instances) if here[inst.shape] is not None)
+    out: list[list[Run]] = [[] for _ in range(phases[-1] + 1)]
+    for number, instance in enumerate(program.instances):
+        process = here[instance.shape]
+        if process is not None:
+            out[phases[number]].append(Run(number, process))
+    return tuple(tuple(runs) for runs in out)
 
 
-def _body(
-    runs: tuple[tuple[int, str], ...], phases: tuple[int, ...], posts: tuple[Post, ...], wait: Wait | None
-) -> tuple:
-    turns: list[Run | Wait | Post] = []
-    at = 0
-    for phase in range(phases[-1] + 1):
-        if phase:
-            turns.extend(posts)
-            if wait is not None:
-                turns.append(wait)
-        while at < len(runs) and phases[runs[at][0]] == phase:
-            turns.append(Run(*runs[at]))
-            at += 1
+def _meeting_body(
+    own: Runs,
+    places: tuple[tuple[str, Runs], ...],
+    engine: str,
+    phases: tuple[int, ...],
+    posting: tuple[str, ...],
+    target: SpatialTarget,
+    rect: Rect,
+) -> tuple[Turn, ...]:
+    """Before each phase after the first: meet the other posters, then let this site go where it has work in it."""
+    x, y = quasi(SITE_X) + rect.x0, quasi(SITE_Y) + rect.y0
+    here = Rect(x, x + 1, y, y + 1)
+    turns: list[Turn] = list(own[0])
+    for phase in range(1, phases[-1] + 1):
+        turns.extend(Post(f"go.{e}", _whole_grid(target)) for e in posting)
+        turns.append(Wait(f"go.{engine}", len(posting) * target.sites))
+        turns.extend(Post(f"go.{e}", here) for e, runs in places if runs[phase])
+        turns.extend(own[phase])
+    return tuple(turns)
+
+
+def _released_body(own: Runs, engine: str) -> tuple[Turn, ...]:
+    """Wait to be let go before each phase with work; an engine that only takes what others push never waits."""
+    turns: list[Turn] = list(own[0])
+    for runs in own[1:]:
+        if runs and engine:
+            turns.append(Wait(f"go.{engine}"))
+        turns.extend(runs)
     return tuple(turns)
 
 

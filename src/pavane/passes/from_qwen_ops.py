@@ -47,6 +47,3 @@ def decoder_sections(
     name = f"{config.name}.{'decode' if rows == 1 else 'prompt'}"
     tensors = {tensor.name: tensor for section in sections for tensor in section.tensors}
     return Forward(name, d.symbols, tuple(tensors.values()), tuple(sections))
-
-
-from_qwen_ops = decoder_sections

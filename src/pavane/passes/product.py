@@ -65,7 +65,7 @@ Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """The output as items walk it. `heads` 0: columns in blocks; else one head of `cols.size` columns an item."""
+    """The output as items walk it. `head` None: columns in blocks; else one head of `cols.size` columns an item."""
 
     rows: Axis
     cols: Axis

@@ -42,7 +42,6 @@ class RowwiseOp(msgspec.Struct, frozen=True):
     inputs: tuple[Operand, ...]
     links: tuple[Link, ...]
     outputs: tuple[tuple[Operand, Link], ...]
-    exact: bool = False
 
 
 def matrix_axes(
@@ -71,7 +70,7 @@ def rowwise_section(op: RowwiseOp, target: SpatialTarget, symbols: Sequence[Symb
     parts = over_items(items, (), (*arrive, *computed, *stored, *leave))
     operands = (*op.inputs, *(operand for operand, _ in op.outputs))
     specs = tuple(_spec(op, operand, link) for operand, link in op.outputs)
-    shape = template_shape(op.name, operands, specs, items, Numerics(exact=op.exact), parts, carries, target)
+    shape = template_shape(op.name, operands, specs, items, Numerics(), parts, carries, target)
     return template_program(op.section, shape, operands, symbols, target)
 
 

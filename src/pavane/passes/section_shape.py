@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 
 import msgspec
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from pavane.ir.digest import digest
 from pavane.ir.expr import At, Indirect
@@ -86,10 +86,10 @@ def _renamed(value: T, formals: Names, others: Names) -> T:
     if not isinstance(value, msgspec.Struct) or isinstance(value, Quasi):
         return value
     changed = {}
-    for field in fields(value):
-        old = getattr(value, field.name)
-        names = _names_of(type(value), field.name, formals, others)
-        changed[field.name] = names.get(old, old) if names is not None else _renamed(old, formals, others)
+    for field in value.__struct_fields__:
+        old = getattr(value, field)
+        names = _names_of(type(value), field, formals, others)
+        changed[field] = names.get(old, old) if names is not None else _renamed(old, formals, others)
     return type(value)(**changed)
 
 
@@ -108,5 +108,5 @@ def _variables(value: object) -> set[str]:
     if isinstance(value, tuple):
         return {name for item in value for name in _variables(item)}
     if isinstance(value, msgspec.Struct):
-        return {name for field in fields(value) for name in _variables(getattr(value, field.name))}
+        return {name for field in value.__struct_fields__ for name in _variables(getattr(value, field))}
     return set()

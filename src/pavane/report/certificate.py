@@ -1,4 +1,4 @@
-"""What a certificate covers, in a few lines."""
+"""What a certificate covers, and what the checker established, in lines for people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pavane.ir.program import Do, Program, Turns
 from pavane.ir.walk import leaves
+from pavane.verify.check import Report
 
 
 def certificate_lines(program: Program) -> tuple[str, ...]:
@@ -23,6 +24,16 @@ def certificate_lines(program: Program) -> tuple[str, ...]:
         f"  reference schedules of {_count(sum(_turns(s.schedule) for s in program.certificate.schedules), 'loop')}",
         f"  exact to the bit: {', '.join(claims) if claims else 'no section'}; same bits on any number of workers",
     )
+
+
+def fact_lines(report: Report) -> tuple[str, ...]:
+    """Every fact under its obligation; a fact of several shapes stands once."""
+    shared: dict[tuple[str, str], list[str]] = {}
+    for fact in report.facts:
+        shared.setdefault((fact.obligation, fact.what), []).append(fact.of)
+    width = max((len(obligation) for obligation, _ in shared), default=0)
+    lines = (f"  {obligation:<{width}}  {', '.join(of)}: {what}" for (obligation, what), of in shared.items())
+    return (f"accepted: {report.program}, {report.digest[:16]}", *lines)
 
 
 def _turns(schedule: Sequence[Do | Turns]) -> int:

@@ -8,10 +8,13 @@ memory goes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import prod
 
-from pavane.ir.program import Carry, Fifo, Join, Plan, Program, Shape
+from pavane.ir.expr import Indirect
+from pavane.ir.program import Carry, Fifo, Formal, Join, Load, Plan, Program, Shape
 from pavane.ir.types import row_bytes
+from pavane.ir.walk import bodies, leaves
 from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import SpatialTarget
 
@@ -22,7 +25,8 @@ def explain(program: Program, target: SpatialTarget, name: str | None = None) ->
         return "\n".join(_overview(program)) + "\n"
     shape = _named(program, name)
     times = sum(1 for instance in program.instances if instance.shape == shape.name)
-    return "\n".join(_section(shape, times, target)) + "\n"
+    expected = {symbol.name: symbol.expected for symbol in program.symbols}
+    return "\n".join(_section(shape, times, expected, target)) + "\n"
 
 
 def _named(program: Program, name: str) -> Shape:
@@ -53,9 +57,10 @@ def _overview(program: Program) -> Iterator[str]:
         yield f"  {shape.name:<{width}}  {times[shape.name]:>4} x  {share}  bound by {bound or 'nothing known'}"
 
 
-def _section(shape: Shape, times: int, target: SpatialTarget) -> Iterator[str]:
+def _section(shape: Shape, times: int, expected: Mapping[str, int], target: SpatialTarget) -> Iterator[str]:
     yield f"section {shape.name}, {times} time{'' if times == 1 else 's'} in the program"
     yield from ("  " + line for line in _plan_lines(shape.plan))
+    yield "  " + _bound_line(shape, expected, target)
     yield from ("  " + _join_line(join) for join in shape.joins)
     if not shape.joins:
         yield "  joins: none was to be had"
@@ -84,12 +89,28 @@ def _plan_lines(plan: Plan | None) -> Iterator[str]:
     )
 
 
+def _bound_line(shape: Shape, expected: Mapping[str, int], target: SpatialTarget) -> str:
+    """What no plan can beat: every operand moved once, at the rate of all channels. Gathered tables do not count."""
+    steps = [step for _, body in bodies(shape) for _, step in leaves(body)]
+    gathered = {s.tensor for s in steps if isinstance(s, Load) and any(isinstance(i, Indirect) for i in s.window.start)}
+    size = sum(_formal_bytes(formal, expected) for formal in shape.formals if formal.name not in gathered)
+    cycles = -(-size // (target.dram.channels * target.dram.bytes_per_cycle))
+    at = ", ".join(f"{name} = {value}" for name, value in expected.items())
+    return f"bound: {cycles:,} cycles to move {size:,} bytes once{f', at {at}' if at else ''}"
+
+
+def _formal_bytes(formal: Formal, expected: Mapping[str, int]) -> int:
+    *outer, last = (extent.evaluate(expected) for extent in formal.shape)
+    return prod(outer) * row_bytes(formal.dtype, last)
+
+
 def _join_line(join: Join) -> str:
     return f"join {join.what}: {join.taken} at {join.cycles:,} cycles, not {join.other} at {join.other_cycles:,}"
 
 
 def _memory_lines(shape: Shape, target: SpatialTarget) -> Iterator[str]:
-    parts = sorted(((_buffer_bytes(b), b.name) for b in (*shape.fifos, *shape.carries)), key=lambda p: (-p[0], p[1]))
+    buffers: tuple[Fifo | Carry, ...] = (*shape.fifos, *shape.carries)
+    parts = sorted(((_buffer_bytes(b), b.name) for b in buffers), key=lambda p: (-p[0], p[1]))
     used = sum(size for size, _ in parts)
     yield f"memory: {used:,} of {target.memory.bytes:,} bytes a site"
     yield from (f"  {name}: {size:,} bytes" for size, name in parts if size)

@@ -83,7 +83,18 @@ def index_values(value: Quasi, scope: Scope) -> tuple[tuple[str, ...], np.ndarra
     points: dict[str, Any] = dict(scope.symbols)
     points.update((n, np.arange(scope.extents[n]).reshape(tuple(-1 if n == m else 1 for m in names))) for n in names)
     shape = tuple(scope.extents[n] for n in names)
-    return names, np.broadcast_to(np.asarray(value.evaluate(points)), shape)
+    return names, np.broadcast_to(np.asarray(_at_points(value, points)), shape)
+
+
+def _at_points(value: Quasi, points: Mapping[str, Any]) -> Any:
+    """A quasi-affine expression at numbers or at arrays that broadcast."""
+    total: Any = value.const
+    for coefficient, atom in value.terms:
+        if isinstance(atom, str):
+            total = total + coefficient * points[atom]
+        else:
+            total = total + coefficient * (_at_points(atom.numerator, points) // atom.divisor)
+    return total
 
 
 def _operand(expr: At, scope: Scope) -> Labelled:

@@ -21,7 +21,7 @@ def shapes(section: Section) -> Iterator[Finding]:
 
 def _shape_faults(window: Window, formal: Formal) -> Iterator[str]:
     rank = len(formal.shape)
-    if not len(window.start) == len(window.size) == rank:
+    if not _has_rank(window, formal):
         yield f"a window of {len(window.start)} starts, {len(window.size)} sizes; {formal.name} has rank {rank}"
         return
     if not -1 <= window.row < rank - 1:
@@ -40,7 +40,7 @@ def slots(section: Section) -> Iterator[Finding]:
         fifo = section.fifos[step.fifo]
         if fifo.dtype != formal.dtype:
             yield place, f"{formal.name} is {formal.dtype}, the slot {fifo.dtype}"
-        if len(step.window.size) == len(formal.shape):
+        if _has_rank(step.window, formal):
             yield from ((place, text) for text in _fit_faults(step, fifo, domain))
 
 
@@ -66,7 +66,7 @@ def blocks(section: Section) -> Iterator[Finding]:
     """A window of q8_0 starts and ends at whole blocks of its last dimension."""
     for place, _, step, formal in _transfers(section):
         block, window = block_elements(formal.dtype), step.window
-        if block == 1 or not window.start:
+        if block == 1 or not _has_rank(window, formal):
             continue
         start = window.start[-1]
         if isinstance(start, Indirect) or not is_multiple(start, block) or window.size[-1] % block:
@@ -76,7 +76,7 @@ def blocks(section: Section) -> Iterator[Finding]:
 def indirect(section: Section) -> Iterator[Finding]:
     """An indirect start: in a load, not of the columns, one index a turn, within [0, extent), via an i32 slot."""
     for place, _, step, formal in _transfers(section):
-        if len(step.window.start) != len(step.window.size) or len(step.window.start) != len(formal.shape):
+        if not _has_rank(step.window, formal):
             continue
         for dimension, start in enumerate(step.window.start):
             if isinstance(start, Indirect):
@@ -97,6 +97,11 @@ def _indirect_faults(
     yield from indirect_faults(start, section.formals)
     if (least(formal.shape[dimension], section.symbols) or 0) < start.hi:
         yield f"the index may be {start.hi - 1}, outside {formal.shape[dimension]}"
+
+
+def _has_rank(window: Window, formal: Formal) -> bool:
+    """Only then is there more to say of a window."""
+    return len(window.start) == len(window.size) == len(formal.shape) > 0
 
 
 def _transfers(section: Section) -> Iterator[tuple[str, Domain, Load | Store, Formal]]:

@@ -71,7 +71,9 @@ def merge_stages(stages: Sequence[Process], shape: Shape) -> tuple[Process, ...]
     return tuple(merged)
 
 
-def restrict(schedule: Schedule, processes: Sequence[Process], members: Sequence[int], cell: Box | None = None) -> tuple[Node, ...]:
+def restrict(
+    schedule: Schedule, processes: Sequence[Process], members: Sequence[int], cell: Box | None = None
+) -> tuple[Node, ...]:
     """The steps of some processes as one body, in the schedule's order; SITE coordinates count inside `cell`."""
     steps = {i: tuple(step for _, step in leaves(_placed(processes[i], cell).body)) for i in members}
     return _restricted(schedule, steps)
@@ -93,7 +95,11 @@ def _placed(process: Process, cell: Box | None) -> Process:
         return process
     x0, _, y0, _ = box(process.rect, process.name)
     shift = {SITE_X: quasi(SITE_X) + (cell[0] - x0), SITE_Y: quasi(SITE_Y) + (cell[2] - y0)}
-    return process if (cell[0], cell[2]) == (x0, y0) else Process(process.name, process.rect, process.engine, substituted(process.body, shift))
+    return (
+        process
+        if (cell[0], cell[2]) == (x0, y0)
+        else Process(process.name, process.rect, process.engine, substituted(process.body, shift))
+    )
 
 
 def _rectangles(boxes: Sequence[Box], members: Sequence[int]) -> tuple[tuple[Box, tuple[int, ...]], ...]:
@@ -103,7 +109,11 @@ def _rectangles(boxes: Sequence[Box], members: Sequence[int]) -> tuple[tuple[Box
     groups: dict[tuple[int, ...], list[Box]] = {}
     for y0, y1 in zip(ys, ys[1:], strict=False):
         for x0, x1 in zip(xs, xs[1:], strict=False):
-            inside = tuple(m for m, b in zip(members, boxes, strict=True) if b[0] <= x0 and x1 <= b[1] and b[2] <= y0 and y1 <= b[3])
+            inside = tuple(
+                m
+                for m, b in zip(members, boxes, strict=True)
+                if b[0] <= x0 and x1 <= b[1] and b[2] <= y0 and y1 <= b[3]
+            )
             if inside:
                 groups.setdefault(inside, []).append((x0, x1, y0, y1))
     return tuple((cell, inside) for inside, cells in groups.items() for cell in _joined(cells))
@@ -251,7 +261,11 @@ def _closed(search: _Search, group: dict[int, _Block]) -> list[dict[int, _Block]
     group = dict(group)
     while True:
         ends = {end for node in group.values() for end in node.ends}
-        open_ = [p for p, node in group.items() if any((name, _OTHER[end], nest) not in ends for name, end, nest in node.ends)]
+        open_ = [
+            p
+            for p, node in group.items()
+            if any((name, _OTHER[end], nest) not in ends for name, end, nest in node.ends)
+        ]
         if not open_:
             return _parts(group)
         for process in open_:
@@ -266,7 +280,10 @@ def _parts(group: dict[int, _Block]) -> list[dict[int, _Block]]:
     for process, node in group.items():
         names = {name for name, _, _ in node.ends}
         touching = [part for part in parts if part[0] & names]
-        joined = (names.union(*(part[0] for part in touching)), sorted([process, *(p for part in touching for p in part[1])]))
+        joined = (
+            names.union(*(part[0] for part in touching)),
+            sorted([process, *(p for part in touching for p in part[1])]),
+        )
         parts = [part for part in parts if part not in touching] + [joined]
     whole = [group]
     return whole if len(parts) == 1 else whole + [{p: group[p] for p in part[1]} for part in parts]
@@ -285,10 +302,14 @@ def _refusal(shape: Shape, search: _Search, stuck: _Stuck) -> ProgressRefused:
     for process, node in stuck.at:
         name = search.processes[process].name
         if isinstance(node, _Block):
-            terms.append(f"{name} stands at the loop over {node.var} < {node.extent}, which no set of processes can do a turn of")
+            terms.append(
+                f"{name} stands at the loop over {node.var} < {node.extent}, which no set of processes can do a turn of"
+            )
             continue
         wanted = search.state.blocked(node.step, search.boxes[process])
-        terms.append(f"{name} waits at step {node.index} for {wanted}, which {_who(search, node.step, process)} would give")
+        terms.append(
+            f"{name} waits at step {node.index} for {wanted}, which {_who(search, node.step, process)} would give"
+        )
     return ProgressRefused(
         "no order of the steps completes: the processes wait for each other",
         where=f"section {shape.name}",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,10 @@ from typer.testing import CliRunner
 from pavane.artefact import read_artefact, write_artefact
 from pavane.cli.main import app
 from pavane.pipeline import PASS_ORDER
+from pavane.verify.check import OBLIGATIONS
 from tests.tiny_models import tiny_config, write_tiny_gguf
+
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +72,15 @@ def test_equal_calls_give_equal_bytes(compiled, place):
     assert (place / "b.pavane").read_bytes() == compiled.read_bytes()
 
 
+def test_a_hash_seed_changes_nothing(place):
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(SOURCE)}
+        file = str(place / f"seed{seed}.pavane")
+        arguments = ["compile", "--op", "matmul:100,70,150", "-t", "toy", "-o", file]
+        subprocess.run([sys.executable, "-m", "pavane.cli.main", *arguments], env=environment, check=True)
+    assert (place / "seed1.pavane").read_bytes() == (place / "seed2.pavane").read_bytes()
+
+
 def test_every_pass_is_dumped_in_order(compiled, place):
     names = sorted(path.name for path in (place / "dump").iterdir())
     first = [name.rsplit("_", 1)[0] for name in names[:2]]
@@ -78,7 +93,9 @@ def test_every_pass_is_dumped_in_order(compiled, place):
 
 
 def test_the_checker_accepts_the_file(compiled):
-    assert "certificate" in done("check", str(compiled))
+    text = done("check", str(compiled))
+    assert "accepted: tiny.decode" in text
+    assert all(f"  {obligation} " in text for obligation in OBLIGATIONS)
 
 
 def test_what_a_pass_changed_is_in_the_file(compiled):

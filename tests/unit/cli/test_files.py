@@ -74,6 +74,7 @@ def test_explain_gives_the_reasons_of_a_section(file):
     assert "plan: blocks of 32 x 32, k in blocks of 32: 1,200 cycles predicted" in text
     assert "runner-up: 64 x 32, k 32: 1,500 cycles, 25.0 % more; 12 plans considered" in text
     assert "bottleneck: dram" in text
+    assert "bound: 2,969 cycles to move 95,000 bytes once" in text  # (100*70 + 70*150) * 2 + 100*150*4, 2 x 16 a cycle
     assert "join A along a row: multicast at 900 cycles, not separate at 1,400" in text
     assert "exact to the bit" in text
     assert "memory: 20,480 of 65,536 bytes a site" in text

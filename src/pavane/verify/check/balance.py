@@ -102,10 +102,16 @@ def _counter(section: Section, name: str) -> None:
     """One waiting process a site, on the counter's own sites and engine; posts go nowhere else."""
     where = f"{section.where}, counter {name}"
     waiters = tuple(a for a in section.actors if a.uses(Wait, name))
-    posters = [leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and named_by(leaf.step) == name]
+    posters = [
+        leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and named_by(leaf.step) == name
+    ]
     if len(waiters) != 1 or not posters:
-        raise BalanceRefused(f"{len(waiters)} processes wait for the counter and {len(posters)} steps post to it", where=where)
+        raise BalanceRefused(
+            f"{len(waiters)} processes wait for the counter and {len(posters)} steps post to it", where=where
+        )
     counter = section.counters[name]
     edges = tuple(e.const for e in (counter.rect.x0, counter.rect.x1, counter.rect.y0, counter.rect.y1) if e.is_const)
     if edges != waiters[0].box or counter.engine != waiters[0].process.engine:
-        raise BalanceRefused(f"the counter is not on the sites and the engine of {waiters[0].name}, which waits for it", where=where)
+        raise BalanceRefused(
+            f"the counter is not on the sites and the engine of {waiters[0].name}, which waits for it", where=where
+        )

@@ -21,25 +21,31 @@ from pavane.verify.check.section import Section
 
 @dataclass(frozen=True)
 class Memory:
-    """Which tensors share bytes: a tensor with itself, and SCRATCH tensors whose places in the arena overlap."""
+    """Which tensors share bytes: a tensor with itself, and SCRATCH tensors whose places in the arena overlap.
+
+    `part`: the program is one section of another; its SCRATCH has no places, and what it reads of SCRATCH and STATE is given.
+    """
 
     tensors: dict[str, Tensor]
     sharing: dict[str, tuple[str, ...]]
+    part: bool = False
 
 
-def memory_of(program: Program, symbols: Domain, target: SpatialTarget) -> Memory:
+def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bool) -> Memory:
     """Lay out SCRATCH as the program says; refuse places that are missing, unaligned or beyond the chip's memory."""
     tensors = {t.name: t for t in program.tensors}
-    spans = {name: _place(t, symbols, target) for name, t in tensors.items() if t.role == "SCRATCH"}
+    spans = {name: _place(t, symbols, target) for name, t in tensors.items() if t.role == "SCRATCH" and not part}
     total = max((end for _, end in spans.values()), default=0)
     total += sum(_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH")
     if total > target.dram.bytes:
-        raise CapacityRefused("the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes")
+        raise CapacityRefused(
+            "the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes"
+        )
     sharing = {name: (name,) for name in tensors if name not in spans}
     ordered = sorted(spans.items(), key=lambda item: (item[1], item[0]))
     for name, (start, end) in ordered:
         sharing[name] = tuple(other for other, (low, high) in ordered if other == name or (low < end and start < high))
-    return Memory(tensors, sharing)
+    return Memory(tensors, sharing, part)
 
 
 def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> tuple[int, int]:
@@ -110,7 +116,12 @@ def _fill_holds(formal: Formal, tensor: Tensor) -> bool:
     if isinstance(formal.fill, Floats) or formal.fill == tensor.fill:
         return isinstance(formal.fill, Floats) or tensor.role in ("INPUT", "WEIGHT")
     both = isinstance(formal.fill, Ints) and isinstance(tensor.fill, Ints)
-    return both and tensor.role in ("INPUT", "WEIGHT") and formal.fill.lo <= tensor.fill.lo and tensor.fill.hi <= formal.fill.hi  # type: ignore[union-attr]
+    return (
+        both
+        and tensor.role in ("INPUT", "WEIGHT")
+        and formal.fill.lo <= tensor.fill.lo
+        and tensor.fill.hi <= formal.fill.hi
+    )  # type: ignore[union-attr]
 
 
 def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> None:
@@ -122,5 +133,7 @@ def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> 
         for other, beside in pairs:
             if other is not formal and beside.name in memory.sharing[tensor.name]:
                 raise OrderRefused(
-                    f"{formal.name} is written and shares bytes with {other.name}", where=where, terms=[tensor.name, beside.name]
+                    f"{formal.name} is written and shares bytes with {other.name}",
+                    where=where,
+                    terms=[tensor.name, beside.name],
                 )

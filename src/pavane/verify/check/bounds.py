@@ -66,7 +66,9 @@ def _window(section: Section, actor: Actor, leaf: Leaf) -> None:
 def _indirect(section: Section, index: Indirect, extent: Quasi, where: str) -> None:
     ids = section.formals[index.tensor]
     if ids.dtype != "i32" or not isinstance(ids.fill, Ints) or len(ids.shape) != 1:
-        raise BoundsRefused(f"{index.tensor} is not known to hold indices", where=where, remedy="an i32 formal with integers of a range")
+        raise BoundsRefused(
+            f"{index.tensor} is not known to hold indices", where=where, remedy="an i32 formal with integers of a range"
+        )
     if ids.fill.lo < index.lo or ids.fill.hi >= index.hi:
         raise BoundsRefused(
             f"an index of {index.tensor} may leave [{index.lo}, {index.hi})",
@@ -74,12 +76,16 @@ def _indirect(section: Section, index: Indirect, extent: Quasi, where: str) -> N
             needed=f"{ids.fill.lo} .. {ids.fill.hi}",
         )
     if lower(extent, section.symbols) < index.hi:
-        raise BoundsRefused("an indirect index may pass the tensor's end", where=where, needed=f"{index.hi}", available=str(extent))
+        raise BoundsRefused(
+            "an indirect index may pass the tensor's end", where=where, needed=f"{index.hi}", available=str(extent)
+        )
 
 
 def _blocks(start: object, size: int, where: str) -> None:
     if not (isinstance(start, Quasi) and _multiple(start, Q8_BLOCK) and size % Q8_BLOCK == 0):
-        raise BoundsRefused("a window of q8_0 does not begin and end at whole blocks of 32", where=where, needed=f"{start} +: {size}")
+        raise BoundsRefused(
+            "a window of q8_0 does not begin and end at whole blocks of 32", where=where, needed=f"{start} +: {size}"
+        )
 
 
 def _multiple(value: Quasi, of: int) -> bool:
@@ -133,5 +139,3 @@ def _below(value: Quasi, domain: Domain, counted: tuple[Counted, ...]) -> bool:
 
 def _words(value: Quasi) -> str:
     return str(value)
-
-

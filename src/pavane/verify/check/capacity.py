@@ -37,7 +37,9 @@ def memory_map(section: Section) -> tuple[Interval, ...]:
     found = []
     for fifo in section.shape.fifos:
         if fifo.kind != "ALIAS":
-            found.append((fifo.address, fifo.address + fifo.depth * fifo.rows * row_bytes(fifo.dtype, fifo.cols), fifo.name))
+            found.append(
+                (fifo.address, fifo.address + fifo.depth * fifo.rows * row_bytes(fifo.dtype, fifo.cols), fifo.name)
+            )
     for carry in section.shape.carries:
         found.append((carry.address, carry.address + carry.rows * row_bytes(carry.dtype, carry.cols), carry.name))
     return tuple(sorted(found))
@@ -66,14 +68,18 @@ def _engine(actor: Actor, target: SpatialTarget) -> None:
 def _registers(op: Generic, limit: int, where: str) -> None:
     tiles = len(dict.fromkeys((op.dst.name, *operands(op))))
     if tiles > limit:
-        raise CapacityRefused("a compute step holds too many tiles", where=where, needed=f"{tiles}", available=f"{limit}")
+        raise CapacityRefused(
+            "a compute step holds too many tiles", where=where, needed=f"{tiles}", available=f"{limit}"
+        )
 
 
 def _one_process_an_engine(section: Section) -> None:
     for i, actor in enumerate(section.actors):
         for other in section.actors[i + 1 :]:
             if actor.process.engine == other.process.engine and overlaps(actor.box, other.box):
-                raise CapacityRefused(f"{actor.name} and {other.name} run on one engine of one site", where=section.where)
+                raise CapacityRefused(
+                    f"{actor.name} and {other.name} run on one engine of one site", where=section.where
+                )
 
 
 def _layout(section: Section, intervals: tuple[Interval, ...], target: SpatialTarget) -> None:
@@ -87,10 +93,14 @@ def _layout(section: Section, intervals: tuple[Interval, ...], target: SpatialTa
                 needed=f"a multiple of {memory.alignment_bytes} from {memory.reserved_bytes} on",
             )
         if end > memory.bytes:
-            raise CapacityRefused("the buffer passes the end of memory", where=where, needed=f"{end} bytes", available=f"{memory.bytes}")
+            raise CapacityRefused(
+                "the buffer passes the end of memory", where=where, needed=f"{end} bytes", available=f"{memory.bytes}"
+            )
     for (_, end, name), (start, _, other) in zip(intervals, intervals[1:], strict=False):
         if start < end:
-            raise CapacityRefused(f"{name} and {other} overlap", where=section.where, needed=f"{name} ends at {end}", available=f"{start}")
+            raise CapacityRefused(
+                f"{name} and {other} overlap", where=section.where, needed=f"{name} ends at {end}", available=f"{start}"
+            )
 
 
 def _fifos(section: Section, target: SpatialTarget) -> None:
@@ -98,10 +108,14 @@ def _fifos(section: Section, target: SpatialTarget) -> None:
         if fifo.depth < 1:
             raise CapacityRefused("a FIFO has no slot", where=f"{section.where}, {fifo.name}", needed="depth 1")
         if fifo.kind == "ALIAS" and not target.alias:
-            raise CapacityRefused("the target's engines cannot address memory in place", where=f"{section.where}, {fifo.name}")
+            raise CapacityRefused(
+                "the target's engines cannot address memory in place", where=f"{section.where}, {fifo.name}"
+            )
     most = target.fifos.per_site
     if len(section.shape.fifos) > most:
-        raise CapacityRefused("too many FIFOs", where=section.where, needed=str(len(section.shape.fifos)), available=f"{most} a site")
+        raise CapacityRefused(
+            "too many FIFOs", where=section.where, needed=str(len(section.shape.fifos)), available=f"{most} a site"
+        )
 
 
 def counters(listed: tuple[Counter, ...], target: SpatialTarget, where: str) -> None:
@@ -110,7 +124,9 @@ def counters(listed: tuple[Counter, ...], target: SpatialTarget, where: str) -> 
     for i, counter in enumerate(listed):
         place = f"{where}, counter {counter.name}"
         if not 0 <= counter.id < limit.per_site:
-            raise CapacityRefused(f"the counter has id {counter.id}", where=place, available=f"0 .. {limit.per_site - 1}")
+            raise CapacityRefused(
+                f"the counter has id {counter.id}", where=place, available=f"0 .. {limit.per_site - 1}"
+            )
         if counter.bits != limit.bits or counter.kind != limit.kind:
             raise CapacityRefused(
                 "the counter is not what the chip has",
@@ -124,4 +140,3 @@ def counters(listed: tuple[Counter, ...], target: SpatialTarget, where: str) -> 
         for other in listed[i + 1 :]:
             if other.id == counter.id and overlaps(edges, box(other.rect, place)):
                 raise CapacityRefused(f"{counter.name} and {other.name} share id {counter.id} on a site", where=where)
-

@@ -42,7 +42,9 @@ def coverage(section: Section) -> str:
             raise CoverageRefused("an output is read", where=where)
     for name, steps in stores.items():
         if len(steps) != 1:
-            raise CoverageRefused(f"{len(steps)} steps store it", where=f"{section.where}, {name}", remedy="one store step an output")
+            raise CoverageRefused(
+                f"{len(steps)} steps store it", where=f"{section.where}, {name}", remedy="one store step an output"
+            )
         _once(section, specs[name], *steps[0])
     return f"{len(stores)} outputs, each element once"
 
@@ -65,7 +67,9 @@ def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:
     for name, extent in extents.items():
         if name not in seen and upper(extent, section.symbols) > 1:
             raise CoverageRefused(
-                f"the same elements are written for every value of {name}", where=where, needed=f"{extent} values of {name}"
+                f"the same elements are written for every value of {name}",
+                where=where,
+                needed=f"{extent} values of {name}",
             )
     if any(guard.size != 1 for guard in window_guard(step.window, shape)):
         raise CoverageRefused("a head dimension is longer than 1", where=where)
@@ -77,12 +81,16 @@ def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Dom
     digits: Digits = []
     for coefficient, atom in rest.terms:
         if isinstance(atom, Floor) or atom not in extents:
-            raise CoverageRefused("the window's start is not the region's origin plus strides", where=where, needed=str(start))
+            raise CoverageRefused(
+                "the window's start is not the region's origin plus strides", where=where, needed=str(start)
+            )
         if upper(extents[atom], symbols) == 1:
             continue
         digits.append((coefficient, extents[atom], atom))
     if rest.const != 0:
-        raise CoverageRefused("the windows do not begin at the region's origin", where=where, needed=str(origin), available=str(start))
+        raise CoverageRefused(
+            "the windows do not begin at the region's origin", where=where, needed=str(origin), available=str(start)
+        )
     return sorted(digits, key=lambda digit: digit[0])
 
 
@@ -91,17 +99,27 @@ def _radix(digits: Digits, size: int, spec: Spec, dimension: int, end: Quasi, sy
     for stride, extent, name in digits:
         if product != quasi(stride):
             raise CoverageRefused(
-                f"windows overlap or leave a gap along {name}", where=where, needed=f"a stride of {product}", available=f"{stride}"
+                f"windows overlap or leave a gap along {name}",
+                where=where,
+                needed=f"a stride of {product}",
+                available=f"{stride}",
             )
         product = extent * stride
     extent, origin = spec.extents[dimension], spec.origin[dimension]
     if not never_negative(product - extent, symbols):
-        raise CoverageRefused("the windows do not reach the region's end", where=where, needed=f"{extent}", available=f"{product}")
+        raise CoverageRefused(
+            "the windows do not reach the region's end", where=where, needed=f"{extent}", available=f"{product}"
+        )
     if not (never_negative(origin, symbols) and never_negative(end - origin - extent, symbols)):
-        raise CoverageRefused("the region passes the tensor's end", where=where, needed=f"{origin + extent}", available=f"{end}")
+        raise CoverageRefused(
+            "the region passes the tensor's end", where=where, needed=f"{origin + extent}", available=f"{end}"
+        )
     clipped = never_positive(end - origin - extent, symbols)
     exact = never_positive(product - extent, symbols)
     if not (clipped or exact):
         raise CoverageRefused(
-            "elements after the region are written too", where=where, needed=f"an end at {origin + extent}", available=f"{end}"
+            "elements after the region are written too",
+            where=where,
+            needed=f"an end at {origin + extent}",
+            available=f"{end}",
         )

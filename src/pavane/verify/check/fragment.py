@@ -56,7 +56,8 @@ MAX_BYTES = 64 << 20
 MAX_INT = 1 << 40
 MAX_LEAVES, MAX_NEST, MAX_EXPR_NODES, MAX_EXPR_DEPTH = 4096, 12, 4096, 64
 MAX_QUASI_ATOMS, MAX_QUASI_FLOORS, MAX_QUASI_DEPTH = 24, 6, 6
-MAX_INSTANCES, MAX_SHAPES, MAX_WORKERS, MAX_NAMED = 1 << 16, 1024, 32, 512
+MAX_INSTANCES, MAX_SHAPES, MAX_WORKERS, MAX_NAMED = 1 << 16, 1024, 32, 128
+MAX_POSTS = 1 << 20
 MAX_BUFFER_SIDE = 1 << 24
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,199}")
 _RESERVED = frozenset((*LOOP_VARIABLES, *GENERIC_VARIABLES, SITE_X, SITE_Y))
@@ -68,7 +69,9 @@ def admit(program: Program, target: SpatialTarget) -> Program:
     if program.version != FORMAT_VERSION:
         raise OutsideFragment(f"format version {program.version} is not {FORMAT_VERSION}", where=program.name)
     if program.phase not in ("PERSISTENT", "VERIFIED"):
-        raise OutsideFragment(f"a program at {program.phase} has no written order yet", remedy="run the passes up to persist")
+        raise OutsideFragment(
+            f"a program at {program.phase} has no written order yet", remedy="run the passes up to persist"
+        )
     if program.edges or program.waves:
         raise OutsideFragment("forwarded edges and waves are not in the fragment", where=program.name)
     _program_names(program)
@@ -86,7 +89,9 @@ def _decoded(program: Program) -> Program:
     try:
         data = canonical_bytes(program)
         if len(data) > MAX_BYTES:
-            raise OutsideFragment("the program is too large", needed=f"{len(data)} bytes", available=f"{MAX_BYTES} bytes")
+            raise OutsideFragment(
+                "the program is too large", needed=f"{len(data)} bytes", available=f"{MAX_BYTES} bytes"
+            )
         return msgspec.json.decode(data, type=Program)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OutsideFragment(f"the program is not a value of the grammar: {error}") from error
@@ -148,7 +153,9 @@ def _extents(shape: tuple[Quasi, ...], dtype: str, domain: Domain, where: str) -
     if math.prod(upper(extent, domain) for extent in shape) > MAX_INT:
         raise OutsideFragment("a tensor is too large", where=where, available=f"{MAX_INT} elements")
     if dtype == "q8_0" and not (shape[-1].is_const and shape[-1].const % Q8_BLOCK == 0):
-        raise OutsideFragment("the last extent of a q8_0 tensor is not a multiple of 32", where=where, needed=str(shape[-1]))
+        raise OutsideFragment(
+            "the last extent of a q8_0 tensor is not a multiple of 32", where=where, needed=str(shape[-1])
+        )
 
 
 def _fill(fill: object, where: str) -> None:
@@ -247,7 +254,9 @@ def _process(shape: Shape, process: Process, domain: Domain, where: str) -> None
         for loop in nest:
             _in_scope((loop.extent,), outer, place)
             if lower(loop.extent, domain) < 1:
-                raise OutsideFragment(f"the loop over {loop.var} may have no turn", where=place, needed=f"{loop.extent} >= 1")
+                raise OutsideFragment(
+                    f"the loop over {loop.var} may have no turn", where=place, needed=f"{loop.extent} >= 1"
+                )
             if upper(loop.extent, domain) > MAX_INT:
                 raise OutsideFragment(f"the loop over {loop.var} has too many turns", where=place)
         _step(shape, step, (*outer, SITE_X, SITE_Y, *names), place)
@@ -258,7 +267,7 @@ def _step(shape: Shape, step: Step, scope: tuple[str, ...], where: str) -> None:
     carries = {c.name for c in shape.carries}
     if isinstance(step, Post | Wait):
         _known(step.counter, {c.name for c in shape.counters}, "counter", where)
-        if not 1 <= step.n <= MAX_INT:
+        if not 1 <= step.n <= MAX_POSTS:
             raise OutsideFragment(f"{step.n} is no number of posts", where=where)
     elif isinstance(step, Init):
         _known(step.carry, carries, "carry", where)
@@ -396,7 +405,9 @@ def _in_scope(values: Iterable[Quasi], scope: tuple[str, ...], where: str) -> No
     for value in values:
         atoms, floors = _measured(value, 0, where)
         if atoms > MAX_QUASI_ATOMS or floors > MAX_QUASI_FLOORS:
-            raise OutsideFragment("an index expression is too large", where=where, needed=f"{atoms} terms, {floors} floors")
+            raise OutsideFragment(
+                "an index expression is too large", where=where, needed=f"{atoms} terms, {floors} floors"
+            )
         for name in value.variables():
             if name not in scope:
                 raise OutsideFragment(f"the variable {name[:60]!r} has no meaning here", where=where)
@@ -431,7 +442,9 @@ def _instances(program: Program) -> None:
             raise OutsideFragment("a section with a home of its own is not in the fragment", where=where)
         formals = sorted(f.name for f in shapes[instance.shape].formals)
         if sorted(b.formal for b in instance.bindings) != formals:
-            raise OutsideFragment("each formal is bound once and nothing else is", where=where, needed=", ".join(formals))
+            raise OutsideFragment(
+                "each formal is bound once and nothing else is", where=where, needed=", ".join(formals)
+            )
         for binding in instance.bindings:
             _known(binding.tensor, tensors, "tensor", where)
 
@@ -448,7 +461,7 @@ def _workers(program: Program, target: SpatialTarget) -> None:
                     raise OutsideFragment(f"there is no section {turn.instance}", where=where)
             else:
                 _known(turn.counter, counters, "counter", where)
-                if not 1 <= turn.n <= MAX_INT:
+                if not 1 <= turn.n <= MAX_POSTS:
                     raise OutsideFragment(f"{turn.n} is no number of posts", where=where)
     for counter in program.counters:
         _integers((counter.ahead, counter.bits, counter.id), f"counter {counter.name}")

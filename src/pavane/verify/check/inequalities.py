@@ -74,8 +74,19 @@ def _enumerated(value: Quasi, domain: Domain, counted: tuple[Counted, ...]) -> b
         points *= max(hi - lo + 1, 0)
         if points > MAX_POINTS:
             return False
+    if _magnitude(value, ranges) >= 1 << 62:
+        return False
     grids = np.meshgrid(*(np.arange(lo, hi + 1, dtype=np.int64) for lo, hi in ranges.values()), indexing="ij")
     return bool((on_points(value, dict(zip(ranges, grids, strict=True))) <= 0).all())
+
+
+def _magnitude(value: Quasi, ranges: Mapping[str, tuple[int, int]]) -> int:
+    """A bound of every partial sum, so that 64 bits suffice."""
+    total = abs(value.const)
+    for coefficient, atom in value.terms:
+        inner = _magnitude(atom.numerator, ranges) if isinstance(atom, Floor) else max(map(abs, ranges[atom]))
+        total += abs(coefficient) * (inner + 1)
+    return total
 
 
 def on_points(value: Quasi, points: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -142,5 +153,3 @@ def covers(outer: Span, inner: Span, domain: Domain) -> bool:
 
 def _at_most(value: Quasi, bound: Quasi, domain: Domain) -> bool:
     return never_positive(value - bound, domain)
-
-

@@ -59,7 +59,9 @@ def _storage(section: Section, computed: Computed) -> None:
     where = f"{computed.actor.where}, step {computed.leaf.index}"
     buffer = section.buffer(op.dst.name)
     if buffer.dtype in INTEGER_DTYPES and not _copies(section, op, buffer.dtype):
-        raise MeaningRefused(f"{buffer.dtype} is stored from an expression that may not be an integer of its range", where=where)
+        raise MeaningRefused(
+            f"{buffer.dtype} is stored from an expression that may not be an integer of its range", where=where
+        )
     if buffer.dtype == "q8_0":
         if isinstance(op, MatmulTiles):
             raise MeaningRefused("a product is accumulated in q8_0", where=where)
@@ -75,7 +77,9 @@ def _whole_blocks(offset: Quasi, cols: Span, domain: Domain, where: str) -> None
     sound = _aligned(offset) and cols.size % Q8_BLOCK == 0
     rest = cols.limit - cols.start
     if not (sound and (_aligned(rest) or never_negative(rest - cols.size, domain))):
-        raise MeaningRefused("q8_0 columns do not begin and end at whole blocks of 32", where=where, needed=f"{offset} +: {cols.size}")
+        raise MeaningRefused(
+            "q8_0 columns do not begin and end at whole blocks of 32", where=where, needed=f"{offset} +: {cols.size}"
+        )
 
 
 def _aligned(value: Quasi) -> bool:

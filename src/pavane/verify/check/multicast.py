@@ -44,9 +44,13 @@ def multicast(section: Section) -> tuple[dict[str, Actor], str]:
 def _local(section: Section, fifo: Fifo) -> None:
     """Without a send, every process that pushes the FIFO must fill it itself."""
     for actor in section.pushers[fifo.name]:
-        fills = actor.uses(Load, fifo.name) or any(isinstance(s.step, Compute) and s.step.op.dst.name == fifo.name for s in actor.leaves)
+        fills = actor.uses(Load, fifo.name) or any(
+            isinstance(s.step, Compute) and s.step.op.dst.name == fifo.name for s in actor.leaves
+        )
         if not fills:
-            raise MulticastRefused(f"{actor.name} hands over slots that nothing fills", where=f"{section.where}, FIFO {fifo.name}")
+            raise MulticastRefused(
+                f"{actor.name} hands over slots that nothing fills", where=f"{section.where}, FIFO {fifo.name}"
+            )
 
 
 def _leader(section: Section, fifo: Fifo, senders: list[Actor]) -> Actor:
@@ -67,7 +71,9 @@ def _protocol(section: Section, fifo: Fifo, leader: Actor) -> set[str]:
     members = [a for a in section.pushers[fifo.name] if a is not leader]
     sends = leader.uses(Send, fifo.name)
     if len(members) != 1 or len(sends) != 1:
-        raise MulticastRefused(f"{len(sends)} send steps, {len(members)} processes of members", where=where, needed="one of each")
+        raise MulticastRefused(
+            f"{len(sends)} send steps, {len(members)} processes of members", where=where, needed="one of each"
+        )
     _untouched(section, members[0], fifo.name)
     _nests(leader, members[0], sends[0], fifo, where)
     used: set[str] = set()
@@ -94,18 +100,24 @@ def _untouched(section: Section, member: Actor, name: str) -> None:
     fronts = any(member is popper for popper in section.poppers[name])
     for leaf in member.leaves:
         if isinstance(leaf.step, Load | Send) and leaf.step.fifo == name:
-            raise MulticastRefused("a member fills the slot that is sent to it", where=f"{member.where}, step {leaf.index}")
+            raise MulticastRefused(
+                "a member fills the slot that is sent to it", where=f"{member.where}, step {leaf.index}"
+            )
         if isinstance(leaf.step, Compute):
             op = leaf.step.op
             if op.dst.name == name or (name in operands(op) and not fronts):
-                raise MulticastRefused("a member uses the slot before it is delivered", where=f"{member.where}, step {leaf.index}")
+                raise MulticastRefused(
+                    "a member uses the slot before it is delivered", where=f"{member.where}, step {leaf.index}"
+                )
 
 
 def _candidates(section: Section, leader: Actor, member: Actor, send: Leaf, name: str) -> list[tuple[str, str]]:
     """Pairs (credit, valid) whose steps stand in the order of the protocol in the loop bodies of the send and of the member's push."""
     credits = [c for c in section.counters if leader.uses(Wait, c) and member.uses(Post, c)]
     valids = [v for v in section.counters if leader.uses(Post, v) and member.uses(Wait, v)]
-    return [(c, v) for c in credits for v in valids if _leads(leader, send, name, c, v) and _receives(member, name, c, v)]
+    return [
+        (c, v) for c in credits for v in valids if _leads(leader, send, name, c, v) and _receives(member, name, c, v)
+    ]
 
 
 def _leads(leader: Actor, send: Leaf, name: str, credit: str, valid: str) -> bool:
@@ -134,9 +146,7 @@ def _nests(leader: Actor, member: Actor, send: Leaf, fifo: Fifo, where: str) -> 
         raise MulticastRefused("leader and members do not take part in equally many transfers", where=where)
 
 
-def _sites(
-    section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: str, valid: str, where: str
-) -> None:
+def _sites(section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: str, valid: str, where: str) -> None:
     """Every member is named once by the leader of its own row or column, and names that leader once."""
     state = SiteState((a.box for a in section.actors), (), ())
     for name, waiter in ((credit, leader), (valid, member)):
@@ -157,24 +167,39 @@ def _sites(
         raise MulticastRefused("a turn takes one credit and one valid of each member", where=where)
     credits = footprint(post_credit.to, member.box, state.width, state.height, where)  # type: ignore[union-attr]
     count = (member.box[1] - member.box[0]) if along_x else (member.box[3] - member.box[2])
-    if not np.array_equal(credits, _inside(leader, state) * count) or not _own_line(post_credit.to, member, along_x, state, where):  # type: ignore[union-attr]
+    if not np.array_equal(credits, _inside(leader, state) * count) or not _own_line(
+        post_credit.to, member, along_x, state, where
+    ):  # type: ignore[union-attr]
         raise MulticastRefused("a credit is not posted to the member's own leader", where=where)
     wait = leader.uses(Wait, credit)[0].step
     if wait.n != count:  # type: ignore[union-attr]
-        raise MulticastRefused("the leader does not wait for all members", where=where, needed=f"{count} credits", available=f"{wait.n}")  # type: ignore[union-attr]
+        raise MulticastRefused(
+            "the leader does not wait for all members", where=where, needed=f"{count} credits", available=f"{wait.n}"
+        )  # type: ignore[union-attr]
     bits = section.counters[credit].bits
     if count > 1 << (bits - 1) or section.counters[valid].bits < 2:
-        raise MulticastRefused("the counter has too few bits", where=where, needed=f"{count} posts in flight", available=f"{1 << (bits - 1)}")
+        raise MulticastRefused(
+            "the counter has too few bits",
+            where=where,
+            needed=f"{count} posts in flight",
+            available=f"{1 << (bits - 1)}",
+        )
 
 
 def _exclusive(section: Section, name: str, waiter: Actor, where: str) -> None:
     counter = section.counters[name]
-    posts = [leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and leaf.step.counter == name]
-    waits = [leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Wait) and leaf.step.counter == name]
+    posts = [
+        leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and leaf.step.counter == name
+    ]
+    waits = [
+        leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Wait) and leaf.step.counter == name
+    ]
     if len(posts) != 1 or len(waits) != 1 or not waiter.uses(Wait, name):
         raise MulticastRefused(f"counter {name} has {len(posts)} post steps and {len(waits)} wait steps", where=where)
     if counter.ahead != 0:
-        raise MulticastRefused(f"counter {name} starts {counter.ahead} ahead: a transfer could overtake a reserve", where=where)
+        raise MulticastRefused(
+            f"counter {name} starts {counter.ahead} ahead: a transfer could overtake a reserve", where=where
+        )
 
 
 def _inside(actor: Actor, state: SiteState) -> np.ndarray:
@@ -195,4 +220,3 @@ def _own_line(to: Rect, doer: Actor, along_x: bool, state: SiteState, where: str
         if others.any():
             return False
     return True
-

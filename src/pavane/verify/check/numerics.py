@@ -5,7 +5,7 @@
   lane in ascending k, which any ascending split respects. Multiply and add are fused as the mode says. So neither plan nor grid
   changes a bit.
 - *Contract*: INT8_ACTIVATIONS exactly where a q8_0 weight meets activations that are q8_0.
-- *Operands*: the dtype stated for each formal that a product reads is the one it has when it is read.
+- *Operands*: the dtype stated for each formal that a product reads from its slot (or, converted, from a carry) is that buffer's.
 - *Exact*: all values are integers and every value that an engine can make, partial sums included, is held exactly: bound(K terms) = K * max|a| *
   max|b| <= 2**accumulator_bits; operands fit the mode's operand bits; every buffer and output holds its bound. The initial value of an accumulator is 0.
 """
@@ -53,7 +53,11 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     mode = next((m for m in engine.matrix if (m.a, m.b) == (a.dtype, b.dtype)), None)
     if mode is None:
         raise NumericsRefused(f"engine {engine.name} has no product {a.dtype} x {b.dtype}", where=_where(product))
-    if dst.dtype != mode.accumulator or section.shape.numerics.accumulator != mode.accumulator or not isinstance(dst, Carry):
+    if (
+        dst.dtype != mode.accumulator
+        or section.shape.numerics.accumulator != mode.accumulator
+        or not isinstance(dst, Carry)
+    ):
         raise NumericsRefused(
             "the sum is not kept in a carry of the engine's accumulator type",
             where=_where(product),
@@ -80,7 +84,9 @@ def _tree(product: Computed, mode: MatrixMode, sums: list[str]) -> None:
             available=f"atom {op.tree.atom}, {op.tree.lanes} lanes, {'fused' if op.tree.fused else 'separate'}",
         )
     if lanes > 1 and (sums or product.again):
-        raise NumericsRefused("a sum in lanes is split over steps, so the plan would change its bits", where=_where(product))
+        raise NumericsRefused(
+            "a sum in lanes is split over steps, so the plan would change its bits", where=_where(product)
+        )
 
 
 def _contract(section: Section, product: Computed) -> None:
@@ -89,7 +95,8 @@ def _contract(section: Section, product: Computed) -> None:
     quantised = section.shape.numerics.contract == "INT8_ACTIVATIONS"
     if (a == "q8_0") != (quantised and b == "q8_0"):
         raise NumericsRefused(
-            f"a product {a} x {b} does not belong to the contract {section.shape.numerics.contract}", where=_where(product)
+            f"a product {a} x {b} does not belong to the contract {section.shape.numerics.contract}",
+            where=_where(product),
         )
 
 
@@ -97,10 +104,12 @@ def _operands(section: Section, product: Computed) -> None:
     stated = dict(section.shape.numerics.operands)
     op: MatmulTiles = product.op  # type: ignore[assignment]
     for ref in (op.a, op.b):
-        term = product.operands[ref.name]
-        if isinstance(term, At) and stated.get(term.name) != section.buffer(ref.name).dtype:
+        term, buffer = product.operands[ref.name], section.buffer(ref.name)
+        if not isinstance(term, At) or (isinstance(buffer, Carry) and term.name not in stated):
+            continue
+        if stated.get(term.name) != buffer.dtype:
             raise NumericsRefused(
-                f"{term.name} enters the product as {section.buffer(ref.name).dtype}",
+                f"{term.name} enters the product as {buffer.dtype}",
                 where=_where(product),
                 needed=f"stated {stated.get(term.name, 'nothing')}",
             )
@@ -110,7 +119,9 @@ def _listed(section: Section, products: list[Computed]) -> None:
     names = {t.name for p in products for t in p.operands.values() if isinstance(t, At)}
     for name, _ in section.shape.numerics.operands:
         if name not in names:
-            raise NumericsRefused(f"{name} is stated as an operand of a product, which no product reads", where=section.where)
+            raise NumericsRefused(
+                f"{name} is stated as an operand of a product, which no product reads", where=section.where
+            )
 
 
 # --- exactness ----------------------------------------------------------------------------------------------------------
@@ -128,7 +139,9 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
             raise NumericsRefused("exactness is claimed of a sum that is not one contraction from 0", where=where)
         for name, term in computed.operands.items():
             if name != computed.op.dst.name:
-                _within(_bound(section, term, computed.domain, bits, where), mode.operand_bits, f"operand {name}", where)
+                _within(
+                    _bound(section, term, computed.domain, bits, where), mode.operand_bits, f"operand {name}", where
+                )
     held = section.buffer(computed.op.dst.name).dtype
     found = sum(_bound(section, t, computed.domain, bits, where) for t in computed.result)
     _within(found, min(bits, _bits(held, where)), f"{computed.op.dst.name} ({held})", where)
@@ -153,7 +166,10 @@ def _bits(dtype: str, where: str) -> int:
 def _within(bound: int, bits: int, what: str, where: str) -> None:
     if bound > 1 << bits:
         raise NumericsRefused(
-            f"{what} may not hold every value exactly", where=where, needed=f"magnitudes up to {bound}", available=f"2**{bits}"
+            f"{what} may not hold every value exactly",
+            where=where,
+            needed=f"magnitudes up to {bound}",
+            available=f"2**{bits}",
         )
 
 
@@ -162,7 +178,11 @@ def _exact_outputs(section: Section, evidence: Evidence) -> None:
         where = f"{stored.actor.where}, step {stored.leaf.index}"
         dtype = section.formals[stored.leaf.step.tensor].dtype  # type: ignore[union-attr]
         term = stored.value.term(where)
-        if isinstance(term, At) and section.formals[term.name].dtype in (dtype, "f16", "bf16") and dtype in ("f32", "i32", section.formals[term.name].dtype):
+        if (
+            isinstance(term, At)
+            and section.formals[term.name].dtype in (dtype, "f16", "bf16")
+            and dtype in ("f32", "i32", section.formals[term.name].dtype)
+        ):
             continue
         bound = _bound(section, term, stored.domain, GENERIC_BITS + 8, where)
         _within(bound, _bits(dtype, where), f"the output ({dtype})", where)

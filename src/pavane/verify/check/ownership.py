@@ -58,7 +58,9 @@ def ownership(section: Section, actor: Actor) -> int:
         raise ReplayRefused("the process ends while it owns slots", where=actor.where, terms=[names])
     if end.on_its_way:
         names = ", ".join(sorted(end.on_its_way))
-        raise OrderRefused("the process ends before its transfers have ended", where=actor.where, terms=[names], remedy="a fence")
+        raise OrderRefused(
+            "the process ends before its transfers have ended", where=actor.where, terms=[names], remedy="a fence"
+        )
     return len(actor.leaves)
 
 
@@ -72,7 +74,9 @@ def _walk(section: Section, actor: Actor, body: tuple[Node, ...], owned: Owned, 
         if (after.filling, after.holding) != (owned.filling, owned.holding):
             changed = sorted((after.filling ^ owned.filling) | (after.holding ^ owned.holding))
             raise BalanceRefused(
-                f"a turn of the loop over {node.var} ends with other slots than it began with", where=actor.where, terms=changed
+                f"a turn of the loop over {node.var} ends with other slots than it began with",
+                where=actor.where,
+                terms=changed,
             )
         joined = replace(
             owned,
@@ -116,7 +120,9 @@ def _send(section: Section, owned: Owned, step: Send, where: str) -> Owned:
 
 def _push(section: Section, owned: Owned, step: Push, where: str) -> Owned:
     _need(step.fifo in owned.filling, f"{step.fifo} is pushed without a reserved slot", where)
-    _ended(step.fifo not in owned.loading | owned.sending, f"{step.fifo} is pushed before its transfers have ended", where)
+    _ended(
+        step.fifo not in owned.loading | owned.sending, f"{step.fifo} is pushed before its transfers have ended", where
+    )
     return replace(owned, filling=owned.filling - {step.fifo})
 
 
@@ -145,7 +151,11 @@ def _compute(section: Section, owned: Owned, step: Compute, where: str) -> Owned
             _ended(name not in owned.loading, f"{name} is read before its load has ended", where)
     target = op.dst.name
     if target in section.fifos:
-        _need(target in owned.filling and target not in owned.holding, f"{target} is written without a reserved slot", where)
+        _need(
+            target in owned.filling and target not in owned.holding,
+            f"{target} is written without a reserved slot",
+            where,
+        )
         _need(section.fifos[target].kind != "ALIAS", f"{target} is an alias and cannot be written", where)
         _ended(target not in owned.loading | owned.sending, f"{target} is written during a transfer", where)
     if isinstance(op, Generic):
@@ -158,7 +168,9 @@ def _in_place(op: Generic, where: str) -> None:
     own = (op.dst.row + quasi(LV_GEN_ROW), op.dst.col + quasi(LV_GEN_COL))
     for node in walk(op.expr):
         if isinstance(node, At) and node.name == op.dst.name and node.index != own:
-            raise OrderRefused(f"{op.dst.name} is overwritten while other elements of it are still to be read", where=where)
+            raise OrderRefused(
+                f"{op.dst.name} is overwritten while other elements of it are still to be read", where=where
+            )
 
 
 def _fence(section: Section, owned: Owned, step: Fence, where: str) -> Owned:

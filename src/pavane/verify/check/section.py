@@ -134,7 +134,9 @@ def _actor(shape: Shape, number: int, process: Process) -> Actor:
     where = f"section shape {shape.name}, process {process.name}"
     edges = box(process.rect, where)
     if edges[1] > 4096 or edges[3] > 4096:
-        raise CapacityRefused("a process stands outside the grid", where=where, needed=f"sites up to ({edges[1]}, {edges[3]})")
+        raise CapacityRefused(
+            "a process stands outside the grid", where=where, needed=f"sites up to ({edges[1]}, {edges[3]})"
+        )
     shift = {SITE_X: quasi(SITE_X) - edges[0], SITE_Y: quasi(SITE_Y) - edges[2]} if edges[0] or edges[2] else {}
     leaves = []
     for index, (nest, path, step) in enumerate(_numbered(process.body, (), ())):
@@ -142,7 +144,9 @@ def _actor(shape: Shape, number: int, process: Process) -> Actor:
     return Actor(number, process, where, edges, tuple(leaves), process.body)
 
 
-def _numbered(body: tuple[Node, ...], nest: Nest, path: tuple[int, ...]) -> Iterator[tuple[Nest, tuple[int, ...], Step]]:
+def _numbered(
+    body: tuple[Node, ...], nest: Nest, path: tuple[int, ...]
+) -> Iterator[tuple[Nest, tuple[int, ...], Step]]:
     """Steps in written order with their loops; `path` numbers the loops so that two equal loops in a row stay apart."""
     for place, node in enumerate(body):
         if isinstance(node, Loop):

@@ -15,7 +15,7 @@ from pavane.ir.program import SITE_X, SITE_Y, Counter, Fifo, Front, Pop, Post, P
 from pavane.ir.quasi import Floor, Quasi
 from pavane.reject import BalanceRefused, OutsideFragment
 
-MAX_SITES = 1 << 16
+MAX_SITES = 1 << 14
 Box = tuple[int, int, int, int]
 
 
@@ -38,7 +38,9 @@ def footprint(to: Rect, doer: Box, width: int, height: int, where: str) -> np.nd
     edges = [np.broadcast_to(_on_sites(edge, values, where), site_x.shape) for edge in (to.x0, to.x1, to.y0, to.y1)]
     left, right, top, bottom = edges
     if (left < 0).any() or (top < 0).any() or (right > width).any() or (bottom > height).any():
-        raise BalanceRefused("a step names sites outside its section's sites", where=where, available=f"{width} x {height} sites")
+        raise BalanceRefused(
+            "a step names sites outside its section's sites", where=where, available=f"{width} x {height} sites"
+        )
     if (left >= right).any() or (top >= bottom).any():
         raise BalanceRefused("a step names no site on some of its sites", where=where)
     marks = np.zeros((height + 1, width + 1), np.int64)
@@ -55,7 +57,9 @@ def _on_sites(value: Quasi, sites: Mapping[str, np.ndarray], where: str) -> np.n
         elif atom in sites:
             part = sites[atom]
         else:
-            raise OutsideFragment(f"a rectangle of sites depends on {atom}", where=where, remedy="use SITE_X, SITE_Y and constants only")
+            raise OutsideFragment(
+                f"a rectangle of sites depends on {atom}", where=where, remedy="use SITE_X, SITE_Y and constants only"
+            )
         total = total + coefficient * part
     return total
 
@@ -68,7 +72,9 @@ class SiteState:
         self.width = max((b[1] for b in boxes), default=1)
         self.height = max((b[3] for b in boxes), default=1)
         if self.width * self.height > MAX_SITES:
-            raise OutsideFragment("a section covers too many sites", needed=f"{self.width} x {self.height}", available=f"{MAX_SITES}")
+            raise OutsideFragment(
+                "a section covers too many sites", needed=f"{self.width} x {self.height}", available=f"{MAX_SITES}"
+            )
         self.depth = {fifo.name: max(fifo.depth, 1) for fifo in fifos}
         self.held = {name: self._zeros() for name in self.depth}
         self.ready = {name: self._zeros() for name in self.depth}

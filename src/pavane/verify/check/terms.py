@@ -31,7 +31,9 @@ def size_of(term: Expr) -> int:
 def bounded(term: Expr, where: str) -> Expr:
     """The term, unless it has grown too large to be compared in bounded time."""
     if size_of(term) > MAX_TERM_NODES:
-        raise OutsideFragment("the value of a buffer is too large an expression", where=where, available=f"{MAX_TERM_NODES} nodes")
+        raise OutsideFragment(
+            "the value of a buffer is too large an expression", where=where, available=f"{MAX_TERM_NODES} nodes"
+        )
     return term
 
 
@@ -126,7 +128,9 @@ def worded(term: Expr, depth: int = 0) -> str:
     if isinstance(term, Var):
         return _names(str(term.value))
     if isinstance(term, At):
-        places = (f"{i.tensor}[{', '.join(map(str, i.index))}]" if isinstance(i, Indirect) else str(i) for i in term.index)
+        places = (
+            f"{i.tensor}[{', '.join(map(str, i.index))}]" if isinstance(i, Indirect) else str(i) for i in term.index
+        )
         return f"{term.name}[{_names(', '.join(places))}]"
     if isinstance(term, Fn):
         return f"{term.op}({', '.join(worded(a, depth + 1) for a in term.args)})"
@@ -150,5 +154,3 @@ def occurs(term: Expr, name: str) -> bool:
 
 def _variables(index: Index) -> tuple[tuple[str, ...], ...]:
     return (index.variables(),) if isinstance(index, Quasi) else tuple(q.variables() for q in index.index)
-
-

@@ -201,7 +201,9 @@ def evaluate(section: Section, leaders: dict[str, Actor]) -> Evidence:
                 del waiting[number]
         if waiting and wanted == before and not any(token in run.tokens for token in wanted.values()):
             names = ", ".join(section.actors[n].name for n in waiting)
-            raise ProgressRefused("a slot is taken before any process hands it over", where=section.where, terms=[names])
+            raise ProgressRefused(
+                "a slot is taken before any process hands it over", where=section.where, terms=[names]
+            )
     return run.evidence
 
 
@@ -326,7 +328,9 @@ def _summed(
     if before.addends and (before.rows, before.cols) != (turn.rows, turn.cols):
         raise OutsideFragment(f"{name} is added to in two different regions", where=where)
     guards = tuple(dict.fromkeys((*before.guards, *turn.guards)))
-    return replace(before, addends=(*before.addends, *addends), rows=turn.rows, cols=turn.cols, guards=guards, loaded=False)
+    return replace(
+        before, addends=(*before.addends, *addends), rows=turn.rows, cols=turn.cols, guards=guards, loaded=False
+    )
 
 
 def _moves(value: Value, var: str) -> bool:
@@ -370,7 +374,9 @@ def _settled(
     if regions:
         return stepped
     spans = [a.span for a in turn.addends if isinstance(a, Strip)]
-    if any(_mentions(s, loop.var) for s in (*turn.guards, *spans)) or any(occurs(t, loop.var) for t in (turn.base, *parts)):
+    if any(_mentions(s, loop.var) for s in (*turn.guards, *spans)) or any(
+        occurs(t, loop.var) for t in (turn.base, *parts)
+    ):
         return None
     return turn
 
@@ -462,7 +468,14 @@ def _load(run: _Run, actor: Actor, leaf: Leaf, state: _State, where: str) -> Non
         else:
             index.append(start + (quasi(ROW) - step.row) if d == window.row else start)
     rows, cols = window_spans(window, formal.shape)
-    value = Value(At(step.tensor, tuple(index)), (), Piece(step.row, rows), Piece(ZERO, cols), window_guard(window, formal.shape), True)
+    value = Value(
+        At(step.tensor, tuple(index)),
+        (),
+        Piece(step.row, rows),
+        Piece(ZERO, cols),
+        window_guard(window, formal.shape),
+        True,
+    )
     run.evidence.writes.append(Write(where, step.fifo, value.rows, value.cols, domain))  # type: ignore[arg-type]
     state.own[step.fifo] = value
 
@@ -492,7 +505,9 @@ def _push(run: _Run, actor: Actor, leaf: Leaf, value: Value | None, where: str) 
 def _delivered(run: _Run, value: Value, leader: Actor, name: str, where: str) -> Value:
     """What all members of a multicast get: the leader's value with the leader's coordinate along the multicast."""
     along = {SITE_X: leader.box[0]} if run.section.fifos[name].kind == "MULTICAST_ROW" else {SITE_Y: leader.box[2]}
-    pieces = [Piece(p.offset.substitute(along), substituted(p.span, along)) for p in (value.rows, value.cols) if p is not None]
+    pieces = [
+        Piece(p.offset.substitute(along), substituted(p.span, along)) for p in (value.rows, value.cols) if p is not None
+    ]
     guards = tuple(substituted(g, along) for g in value.guards)
     return Value(substitute(value.term(where), along), (), pieces[0], pieces[1], guards, value.loaded)
 
@@ -556,7 +571,9 @@ def _written(
 ) -> None:
     if op.dst.name not in state.own and op.dst.name not in run.section.carries:
         raise MeaningRefused(f"{op.dst.name} is written without a reserved slot", where=where)
-    run.evidence.writes.append(Write(where, op.dst.name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), domain))
+    run.evidence.writes.append(
+        Write(where, op.dst.name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), domain)
+    )
     onto, again = added or (Const(0.0), False)
     run.evidence.computes.append(Computed(actor, leaf, op, known, (value.base, *value.addends), domain, onto, again))
     state.own[op.dst.name] = value
@@ -590,7 +607,9 @@ def _matmul(run: _Run, actor: Actor, leaf: Leaf, op: MatmulTiles, state: _State,
     _written(run, actor, leaf, op, value, known, state, domain, where, added)
 
 
-def _contraction(span: Span, var: str, body: Expr, actor: Actor, leaf: Leaf, domain: Domain, where: str) -> Expr | Strip:
+def _contraction(
+    span: Span, var: str, body: Expr, actor: Actor, leaf: Leaf, domain: Domain, where: str
+) -> Expr | Strip:
     """A sum over a span: a reduction where its length is quasi-affine, else a strip that a loop completes."""
     if any(_mentions(span, loop) for loop, _ in leaf.nest):
         return Strip(var, span, body)
@@ -615,5 +634,3 @@ def _store(run: _Run, actor: Actor, leaf: Leaf, state: _State, where: str) -> No
     read = Read(where, step.fifo, value, quasi(LV_GEN_ROW), quasi(LV_GEN_COL), counted, guard, domain)
     run.evidence.reads.append(read)
     run.evidence.stores.append(Stored(actor, leaf, value, domain))
-
-

@@ -1,0 +1,158 @@
+"""A FIFO as one process sees it, as code.
+
+Inside one process it is a ring of places; between two processes each end has a count that the other waits for, and an
+index that never goes back. An ALIAS slot is an address, kept in the ring; the others lie in local memory at the FIFO's
+address.
+"""
+
+from __future__ import annotations
+
+from pavane.ir.program import Fifo, Front, Load, Pop, Process, Push, Reserve, Shape
+from pavane.ir.types import row_bytes
+from pavane.ir.walk import leaves, named
+from pavane.native.generic import Operand
+from pavane.native.layout import ADDRESSES, POPPING, PUSHING, queue_cell_bytes, queue_offset
+from pavane.native.sync import emit_add, emit_wait
+from pavane.native.text import Code
+from pavane.native.windows import window_row_bytes
+from pavane.reject import OutsideFragment
+
+
+def process_queues(code: Code, shape: Shape, process: Process, site: str, local: str) -> dict[str, Queue]:
+    """The FIFOs that a process uses, by name. `site` is the site's number, `local` its memory."""
+    others = [p for p in shape.processes if p is not process]
+    found = {}
+    for number, fifo in enumerate(shape.fifos):
+        if fifo.name not in _used(process):
+            continue
+        if fifo.kind == "FORWARDED":
+            raise OutsideFragment("slots forwarded between sections cannot run here", where=f"{shape.name}.{fifo.name}")
+        cell = None
+        if any(fifo.name in _used(p) for p in others):
+            offset = code.add(code.mul(site, queue_cell_bytes(shape)), str(queue_offset(shape, number)))
+            cell = code.at("%queues", offset)
+        found[fifo.name] = Queue(code, shape, fifo, local, cell)
+    return found
+
+
+def _used(process: Process) -> frozenset[str]:
+    steps = (Reserve, Push, Front, Pop)
+    return frozenset(step.fifo for _, step in leaves(process.body) if isinstance(step, steps))
+
+
+class Queue:
+    """`filling` and `holding`: variables with the addresses of the slot being filled and of the slot held.
+
+    `cell` is the words shared with the other end, None when this process has both ends. `following` has the address
+    that an ALIAS slot's next load will bind, as far as the load knows it.
+    """
+
+    def __init__(self, code: Code, shape: Shape, fifo: Fifo, local: str, cell: str | None) -> None:
+        self.fifo, self.alias = fifo, fifo.kind == "ALIAS"
+        self.slot_bytes = fifo.rows * row_bytes(fifo.dtype, fifo.cols)
+        self.row_bytes = _alias_row_bytes(shape, fifo) if self.alias else row_bytes(fifo.dtype, fifo.cols)
+        self.filling, self.holding, self.following = (code.slot("ptr") for _ in range(3))
+        self.held = self._reserved = False
+        self._code, self._local, self._cell = code, local, cell
+        self._own_addresses, self._own_following = (code.slot(f"[{fifo.depth} x ptr]") for _ in range(2))
+        self._indices = {end: code.slot("i64") for end in (PUSHING, POPPING)}
+        for index in self._indices.values():
+            code.store("i64", "0", index, 8)
+
+    def reserve(self) -> None:
+        self._reserved = True
+        if self._cell is not None:
+            popped = self._code.sub(self._code.add(self._index(PUSHING), "1"), str(self.fifo.depth))
+            self._wait(POPPING, popped)
+        if not self.alias:
+            self._code.store("ptr", self._slot(PUSHING), self.filling, 8)
+
+    def push(self) -> None:
+        self._reserved = False
+        self._advance(PUSHING)
+
+    def front(self) -> None:
+        code = self._code
+        self.held = True
+        if self._cell is not None:
+            self._wait(PUSHING, code.add(self._index(POPPING), "1"))
+        if not self.alias:
+            code.store("ptr", self._slot(POPPING), self.holding, 8)
+            return
+        place = code.mul(self._place(POPPING), 8)
+        bound = code.load("ptr", code.at(self._addresses(), place), 8)
+        following = code.load("ptr", code.at(self._own_following, place), 8) if self._cell is None else bound
+        code.store("ptr", bound, self.holding, 8)
+        code.store("ptr", following, self.following, 8)
+
+    def pop(self) -> None:
+        self.held = False
+        self._advance(POPPING)
+
+    def bind(self, address: str, following: str) -> None:
+        """The reserved ALIAS slot is what lies at `address`."""
+        code = self._code
+        code.store("ptr", address, self.filling, 8)
+        place = code.mul(self._place(PUSHING), 8)
+        code.store("ptr", address, code.at(self._addresses(), place), 8)
+        if self._cell is None:
+            code.store("ptr", following, code.at(self._own_following, place), 8)
+
+    def read(self) -> Operand:
+        """The slot in front, or else the one being filled."""
+        return self._operand(self.holding if self.held else self.filling)
+
+    def written(self) -> Operand:
+        """The slot being filled, or else the one in front."""
+        return self._operand(self.filling if self._reserved else self.holding)
+
+    def _operand(self, variable: str) -> Operand:
+        return Operand(self.fifo.dtype, self._code.load("ptr", variable, 8), self.row_bytes)
+
+    def _addresses(self) -> str:
+        return self._own_addresses if self._cell is None else self._code.at(self._cell, str(ADDRESSES))
+
+    def _wait(self, end: int, count: str) -> None:
+        code = self._code
+        emit_wait(code, code.at(str(self._cell), str(end)), code.value(f"trunc i64 {count} to i32"), "%spins")
+
+    def _index(self, end: int) -> str:
+        """How many slots this end has passed on: ever, or, where both ends are here, in this ring."""
+        code = self._code
+        return code.load("i64", self._indices[end] if self._cell is None else code.at(self._cell, str(end + 8)), 8)
+
+    def _place(self, end: int) -> str:
+        """Which slot of the ring this end is at."""
+        if self.fifo.depth == 1:
+            return "0"
+        index = self._index(end)
+        return index if self._cell is None else self._code.value(f"urem i64 {index}, {self.fifo.depth}")
+
+    def _slot(self, end: int) -> str:
+        first = self._code.at(self._local, str(self.fifo.address))
+        return self._code.at(first, self._code.mul(self._place(end), self.slot_bytes))
+
+    def _advance(self, end: int) -> None:
+        code = self._code
+        following = code.add(self._index(end), "1")
+        if self._cell is not None:
+            code.store("i64", following, code.at(self._cell, str(end + 8)), 8)
+            emit_add(code, code.at(self._cell, str(end)), 1)
+            return
+        last = code.value(f"icmp eq i64 {following}, {self.fifo.depth}")
+        code.store("i64", code.value(f"select i1 {last}, i64 0, i64 {following}"), self._indices[end], 8)
+
+
+def _alias_row_bytes(shape: Shape, fifo: Fifo) -> int:
+    """Bytes from row to row of what an ALIAS FIFO is bound to: the same for all its loads."""
+    found = []
+    for process in shape.processes:
+        for _, step in leaves(process.body):
+            if isinstance(step, Load) and step.fifo == fifo.name:
+                found.append(window_row_bytes(named(shape.formals, step.tensor), step.window))
+    distinct = sorted(set(found))
+    if len(distinct) != 1:
+        raise OutsideFragment(
+            "an ALIAS FIFO is bound to windows whose rows lie differently", where=fifo.name, needed=f"{distinct} bytes"
+        )
+    return distinct[0]

@@ -1,0 +1,306 @@
+"""Order: every two conflicting accesses to the same bytes are ordered by happens-before, and what is read has been written.
+
+*Inside a section.* A process touches a slot only while it owns it and after its transfers have ended (`ownership`); slots go from pusher to popper
+and back through the FIFO; a carry belongs to one process of a site; buffers are disjoint (`capacity`); a formal that is
+stored is not loaded and shares bytes with no other formal (`coverage`, `bindings`), and its windows are disjoint (`coverage`). So no two accesses of one
+section to the same bytes are unordered.
+
+*Between sections* (clocks of `boundaries`). For tensors, an access of a section must know, on every site, the last conflicting accesses to any
+tensor that shares bytes. For local memory, a section must know that those of other shapes whose buffers overlap are done on the site; sections of the
+same shape follow each other through the same FIFOs and carries as turns of one loop do. Two counters with one id must belong to one
+engine, and sections of other shapes must be over on all sites before they use it.
+
+*Initialised.* WEIGHT and INPUT are never written. A prefix of a SCRATCH or OUTPUT tensor is read only after it was written whole, with no write to bytes it
+shares in between. STATE: an epoch writes exactly the rows of its transition, once; rows before them were written in earlier epochs (the
+launch guards `0 <= pos' <= pos + rows`), rows of the transition only after this epoch's write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pavane.ir.program import Instance, Post, Program, Tensor
+from pavane.ir.quasi import Domain, Quasi, quasi
+from pavane.reject import CapacityRefused, OrderRefused
+from pavane.verify.check.balance import overlaps
+from pavane.verify.check.bindings import Memory, bound, elements
+from pavane.verify.check.boundaries import Access, walk_program
+from pavane.verify.check.capacity import memory_map
+from pavane.verify.check.facts import tensor_uses
+from pavane.verify.check.inequalities import never_negative, never_positive
+from pavane.verify.check.ownership import ownership
+from pavane.verify.check.section import Section, buffers_of
+from pavane.verify.check.site_state import Box, box
+
+Where = tuple[int, str]
+
+
+def section_order(section: Section) -> str:
+    """Ownership of slots and carries inside a section."""
+    steps = sum(ownership(section, actor) for actor in section.actors)
+    for name in section.carries:
+        users = [a for a in section.actors if any(name in buffers_of(leaf.step) for leaf in a.leaves)]
+        for i, actor in enumerate(users):
+            for other in users[i + 1 :]:
+                if overlaps(actor.box, other.box):
+                    raise OrderRefused(f"{actor.name} and {other.name} both use carry {name}", where=section.where)
+    return f"{steps} steps own what they touch"
+
+
+@dataclass
+class _Ledger:
+    """Last accesses so far: per tensor and (class, engine) the last section that read or wrote it."""
+
+    memory: Memory
+    symbols: Domain
+    reads: dict[str, dict[Where, int]] = field(default_factory=dict)
+    writes: dict[str, dict[Where, int]] = field(default_factory=dict)
+    written: dict[str, Quasi] = field(default_factory=dict)
+    state_written: dict[str, int] = field(default_factory=dict)
+    ran: dict[str, int] = field(default_factory=dict)
+    overlapping: dict[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    uses: dict[tuple[str, int], tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    pairs: int = 0
+    bindings: dict[int, dict[str, str]] = field(default_factory=dict)
+
+
+def program_order(program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain) -> str:
+    """Accesses of different sections, in the order in which the workers run them."""
+    ledger = _Ledger(memory, symbols)
+    ledger.bindings = {n: {b.formal: b.tensor for b in i.bindings} for n, i in enumerate(program.instances)}
+    _shared_counters(program, sections)
+    pending: list[tuple[str, Where, int, bool]] = []
+    current = [-1]
+
+    def visit(access: Access) -> None:
+        if access.instance != current[0]:
+            _close(ledger, program, sections, pending, current[0])
+            current[0] = access.instance
+            _initialised(ledger, access.section, program.instances[access.instance], access.instance)
+        _tensors(ledger, access, pending)
+        _local(ledger, sections, access)
+
+    boundaries = walk_program(program, sections, visit)
+    _close(ledger, program, sections, pending, current[0])
+    _outcome(ledger, program)
+    return f"{boundaries}, {ledger.pairs} pairs of accesses"
+
+
+# --- tensors ------------------------------------------------------------------------------------------------------------
+
+
+def _tensors(ledger: _Ledger, access: Access, pending: list[tuple[str, Where, int, bool]]) -> None:
+    """Compare with the accesses of earlier sections; this section's own are entered when it is over."""
+    key = (access.section.shape.name, access.actor.number)
+    if key not in ledger.uses:
+        ledger.uses[key] = tensor_uses(access.section, access.actor)
+    reads, writes = ledger.uses[key]
+    names = ledger.bindings[access.instance]
+    place = (access.place.number, access.actor.process.engine)
+    for formal in sorted(reads | writes):
+        tensor = names[formal]
+        for other in ledger.memory.sharing[tensor]:
+            _known(ledger, access, other, ledger.writes.get(other, {}), tensor)
+            if formal in writes:
+                _known(ledger, access, other, ledger.reads.get(other, {}), tensor)
+        pending.append((tensor, place, access.instance, formal in writes))
+
+
+def _known(ledger: _Ledger, access: Access, other: str, earlier: dict[Where, int], tensor: str) -> None:
+    for place, instance in earlier.items():
+        ledger.pairs += 1
+        if access.tensors.all.get(place, -1) < instance:
+            raise OrderRefused(
+                f"section {access.instance} touches {tensor} while section {instance} may still use {other}",
+                where=access.actor.where,
+                terms=[f"engine {place[1]} of another site or process is not known to be done with it"],
+                remedy="a boundary between the two sections",
+            )
+
+
+def _close(
+    ledger: _Ledger,
+    program: Program,
+    sections: dict[str, Section],
+    pending: list[tuple[str, Where, int, bool]],
+    number: int,
+) -> None:
+    """Enter a section's accesses, and what it has written whole."""
+    if number < 0:
+        return
+    for tensor, place, instance, wrote in pending:
+        table = ledger.writes if wrote else ledger.reads
+        table.setdefault(tensor, {})[place] = instance
+    pending.clear()
+    instance = program.instances[number]
+    section = sections[instance.shape]
+    for spec in section.shape.spec:
+        tensor = ledger.memory.tensors[ledger.bindings[number][spec.out]]
+        for other in ledger.memory.sharing[tensor.name]:
+            if other != tensor.name:
+                ledger.written.pop(other, None)
+        formal = section.formals[spec.out]
+        whole = all(o == quasi(0) for o in spec.origin) and spec.extents == formal.shape
+        count = elements(formal.shape) if whole else None
+        if tensor.role == "STATE":
+            _transition(ledger, section, spec.out, tensor, number)
+        elif count is not None:
+            before = ledger.written.get(tensor.name)
+            if before is None or never_negative(count - before, ledger.symbols):
+                ledger.written[tensor.name] = count
+    ledger.ran[instance.shape] = number
+
+
+def _transition(ledger: _Ledger, section: Section, out: str, tensor: Tensor, number: int) -> None:
+    """The one write of an epoch to a STATE tensor: exactly the rows of its transition."""
+    where = f"section {number}, {out} = {tensor.name}"
+    change = tensor.transition
+    if change is None or tensor.name in ledger.state_written:
+        raise OrderRefused("a STATE tensor is written twice, or without a transition", where=where)
+    spec = next(s for s in section.shape.spec if s.out == out)
+    shape = section.formals[out].shape
+    rows = (spec.origin[0], spec.extents[0]) == (change.row, change.rows)
+    rest = all(o == quasi(0) for o in spec.origin[1:]) and spec.extents[1:] == shape[1:]
+    same_rows = _row_elements(shape) == _row_elements(tensor.shape)
+    if not (rows and rest and same_rows):
+        raise OrderRefused(
+            "the section does not write exactly the rows of the transition",
+            where=where,
+            needed=f"rows {change.row} +: {change.rows}",
+            available=f"rows {spec.origin[0]} +: {spec.extents[0]}",
+        )
+    ledger.state_written[tensor.name] = number
+
+
+def _row_elements(shape: tuple[Quasi, ...]) -> Quasi | None:
+    return elements((quasi(1), *shape[1:]))
+
+
+def _initialised(ledger: _Ledger, section: Section, instance: Instance, number: int) -> None:
+    stored = {spec.out for spec in section.shape.spec}
+    for formal, tensor in bound(section, instance, ledger.memory):
+        where = f"section {number}, {formal.name} = {tensor.name}"
+        if formal.name in stored or tensor.role in ("INPUT", "WEIGHT"):
+            continue
+        if tensor.role == "STATE":
+            _state_read(ledger, formal.shape, tensor, where)
+            continue
+        if ledger.memory.part:
+            continue
+        count, written = elements(formal.shape), ledger.written.get(tensor.name)
+        whole = formal.shape == tensor.shape and written is not None and written == elements(tensor.shape)
+        if not whole and (count is None or written is None or not never_negative(written - count, ledger.symbols)):
+            raise OrderRefused(
+                "a section reads elements that no section before it has written",
+                where=where,
+                needed=f"{count}",
+                available=f"{written}",
+            )
+
+
+def _state_read(ledger: _Ledger, shape: tuple[Quasi, ...], tensor: Tensor, where: str) -> None:
+    change = tensor.transition
+    if change is None or _row_elements(shape) != _row_elements(tensor.shape):
+        raise OrderRefused("a STATE tensor is read in other rows than its own, or has no transition", where=where)
+    written = tensor.name in ledger.state_written or ledger.memory.part
+    end = change.row + change.rows if written else change.row
+    if not never_positive(shape[0] - end, ledger.symbols):
+        raise OrderRefused(
+            "rows of a STATE tensor are read that have not been written",
+            where=where,
+            needed=f"rows below {shape[0]}",
+            available=f"{end}",
+        )
+
+
+def _outcome(ledger: _Ledger, program: Program) -> None:
+    """Outputs are written whole; every STATE tensor that changes makes its transition, all of the same rows."""
+    changes = {(t.transition.row, t.transition.rows) for t in program.tensors if t.transition is not None}
+    if len(changes) > 1:
+        raise OrderRefused("STATE tensors have different transitions", where=program.name)
+    for tensor in program.tensors:
+        where = f"tensor {tensor.name}"
+        if tensor.transition is not None:
+            if tensor.role != "STATE" or tensor.transition.row != quasi("pos"):
+                raise OrderRefused("a transition belongs to a STATE tensor and begins at row pos", where=where)
+            if tensor.name not in ledger.state_written and not ledger.memory.part:
+                raise OrderRefused("an epoch does not write the rows of the transition", where=where)
+        if tensor.role == "OUTPUT" and ledger.written.get(tensor.name) != elements(tensor.shape):
+            raise OrderRefused("an output is not written whole", where=where)
+
+
+# --- local memory and counters ------------------------------------------------------------------------------------------
+
+
+def _local(ledger: _Ledger, sections: dict[str, Section], access: Access) -> None:
+    """Sections of other shapes that used the bytes of this process's buffers are over on this site."""
+    here = access.section
+    for shape, last in ledger.ran.items():
+        if shape == here.shape.name:
+            continue
+        key = (shape, here.shape.name)
+        if key not in ledger.overlapping:
+            ledger.overlapping[key] = _overlapping(sections[shape], here)
+        _counters_free(access, sections[shape], last)
+        for before, after in ledger.overlapping[key]:
+            earlier = sections[shape].actors[before]
+            if after != access.actor.number or not overlaps(earlier.box, _point(access.place.site)):
+                continue
+            ledger.pairs += 1
+            if access.local.own.get(earlier.process.engine, -1) < last:
+                raise OrderRefused(
+                    f"section {access.instance} lays out over buffers that section {last} may still use",
+                    where=access.actor.where,
+                    terms=[f"{earlier.name} of {shape} on the same site"],
+                    remedy=f"let engine {access.actor.process.engine} wait at the boundary",
+                )
+
+
+def _counters_free(access: Access, earlier: Section, last: int) -> None:
+    """Before a process posts to a counter, every waiter of another shape's counter of that id is done, on all sites."""
+    posted = {leaf.step.counter for leaf in access.actor.leaves if isinstance(leaf.step, Post)}
+    ids = {access.section.counters[name].id for name in posted}
+    for counter in earlier.shape.counters:
+        if counter.id not in ids:
+            continue
+        for place in access.classes:
+            inside = overlaps(box(counter.rect, counter.name), _point(place.site))
+            if inside and access.local.all.get((place.number, counter.engine), -1) < last:
+                raise OrderRefused(
+                    f"section {access.instance} posts to a counter that section {last} may still wait for",
+                    where=access.actor.where,
+                    terms=[f"counter {counter.name}, id {counter.id}"],
+                    remedy="a boundary between the two sections, or another id",
+                )
+
+
+def _point(site: tuple[int, int]) -> Box:
+    return site[0], site[0] + 1, site[1], site[1] + 1
+
+
+def _overlapping(before: Section, after: Section) -> tuple[tuple[int, int], ...]:
+    """Pairs of processes of two shapes that use overlapping bytes of local memory."""
+    pairs = set()
+    for start, end, name in memory_map(before):
+        for low, high, other in memory_map(after):
+            if low < end and start < high:
+                pairs |= {(a, b) for a in _users(before, name) for b in _users(after, other)}
+    return tuple(sorted(pairs))
+
+
+def _users(section: Section, name: str) -> tuple[int, ...]:
+    return tuple(a.number for a in section.actors if any(name in buffers_of(leaf.step) for leaf in a.leaves))
+
+
+def _shared_counters(program: Program, sections: dict[str, Section]) -> None:
+    """Counters of different shapes, and the program's own, with one id on one site."""
+    listed = [(f"{s.shape.name}.{c.name}", c, s.shape.name) for s in sections.values() for c in s.shape.counters]
+    own = [(c.name, c, "") for c in program.counters]
+    for i, (name, counter, shape) in enumerate((*listed, *own)):
+        for other_name, other, other_shape in (*listed, *own)[i + 1 :]:
+            if shape == other_shape or counter.id != other.id:
+                continue
+            if not overlaps(box(counter.rect, name), box(other.rect, other_name)):
+                continue
+            if not other_shape or counter.engine != other.engine:
+                raise CapacityRefused(f"{name} and {other_name} share id {counter.id} on a site", where=program.name)

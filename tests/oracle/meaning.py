@@ -1,0 +1,87 @@
+"""What every section must store: its spec on numbers, with the values that earlier sections must have left."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from pavane.ir.expr import At
+from pavane.ir.program import Formal, Instance, Program, Shape, Tensor
+from tests.oracle.spaces import Fault
+from tests.oracle.terms import Scope, over, value_of
+
+Values = dict[str, np.ndarray]
+
+
+class Expected:
+    """Per instance and formal: the values of every stored element (NaN at `mask` False: nothing may be stored there)."""
+
+    def __init__(self, values: np.ndarray, mask: np.ndarray) -> None:
+        self.values = values
+        self.mask = mask
+
+
+def extents(shape: tuple, symbols: dict[str, int]) -> tuple[int, ...]:
+    return tuple(e.evaluate(symbols) for e in shape)
+
+
+def expectations(program: Program, memory: Values, symbols: dict[str, int]) -> list[dict[str, Expected]]:
+    """Evaluate all instances in order; `memory` (flat arrays by tensor, NaN where unwritten) is updated."""
+    out = []
+    for instance in program.instances:
+        shape = next(s for s in program.shapes if s.name == instance.shape)
+        results = _instance(program, instance, shape, memory, symbols)
+        for formal, expected in results.items():
+            flat = memory[_bound(program, instance, formal).name]
+            part = flat[: expected.values.size]
+            part[expected.mask.ravel()] = expected.values.ravel()[expected.mask.ravel()]
+        out.append(results)
+    return out
+
+
+def _bound(program: Program, instance: Instance, formal: str) -> Tensor:
+    name = next(b.tensor for b in instance.bindings if b.formal == formal)
+    return next(t for t in program.tensors if t.name == name)
+
+
+def _instance(
+    program: Program, instance: Instance, shape: Shape, memory: Values, symbols: dict[str, int]
+) -> dict[str, Expected]:
+    formals = {f.name: f for f in shape.formals}
+    before = {f.name: _seen(program, instance, f, memory, symbols) for f in shape.formals}
+    results: dict[str, Expected] = {}
+    for spec in sorted(shape.spec, key=lambda s: formals[s.out].role != "STATE"):
+        names = tuple(f"i{d}" for d in range(len(spec.extents)))
+        sizes = extents(spec.extents, symbols)
+
+        def read(at: At, indices: tuple[np.ndarray, ...]) -> np.ndarray:
+            array = _after(before[at.name], results.get(at.name)) if at.next else before[at.name]
+            if any(i.size and (i.min() < 0 or i.max() >= n) for i, n in zip(indices, array.shape, strict=True)):
+                raise Fault(f"the spec reads {at.name} outside its extents")
+            return array[indices]
+
+        scope = Scope(dict(zip(names, sizes, strict=True)), symbols, read)
+        values = over(value_of(spec.expr, scope), names, sizes)
+        whole = results.get(spec.out) or Expected(np.full(before[spec.out].shape, np.nan), np.zeros(before[spec.out].shape, bool))
+        starts = extents(spec.origin, symbols)
+        if any(s < 0 or s + n > e for s, n, e in zip(starts, sizes, whole.values.shape, strict=True)):
+            raise Fault(f"the spec of {spec.out} passes its extents")
+        region = tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))
+        whole.values[region] = values
+        whole.mask[region] = True
+        results[spec.out] = whole
+    return results
+
+
+def _seen(program: Program, instance: Instance, formal: Formal, memory: Values, symbols: dict[str, int]) -> np.ndarray:
+    """A formal's view of its tensor: the first elements, in the formal's shape."""
+    shape = extents(formal.shape, symbols)
+    flat = memory[_bound(program, instance, formal.name).name]
+    if prod(shape) > flat.size:
+        raise Fault(f"{formal.name} of {instance.name} is larger than its tensor")
+    return flat[: prod(shape)].reshape(shape).copy()
+
+
+def _after(before: np.ndarray, result: Expected | None) -> np.ndarray:
+    return before if result is None else np.where(result.mask, result.values, before)
