@@ -101,14 +101,14 @@ def compile_sections(
 
     each distinct shape is compiled once. Raises SpatialReject.
     """
+    if len(sections) == 1:
+        return run_passes(replace(sections[0], name=name), target, observer)
     keys = _shape_keys(sections)
     templates: dict[str, Program] = {}
     for key, section in zip(keys, sections, strict=True):
         templates.setdefault(key, section)
     total = len(templates) + 1
     compiled = {k: run_passes(t, target, observer, i, total) for i, (k, t) in enumerate(templates.items())}
-    if len(sections) == 1:
-        return compiled[keys[0]]
     start = time.perf_counter()
     meant = assemble(name, [_instance_of(templates[k], s) for k, s in zip(keys, sections, strict=True)], target)
     whole = compose(name, [_instance_of(compiled[k], s) for k, s in zip(keys, sections, strict=True)], target)

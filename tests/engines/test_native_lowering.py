@@ -14,11 +14,11 @@ from pavane.ir.program import Compute, Front, Generic, Init, Load, Loop, MatmulT
 from pavane.ir.quasi import quasi
 from pavane.ir.types import Ints
 from pavane.native.carries import touched
-from pavane.native.cpu import Cpu, host_cpu
+from pavane.native.cpu import Cpu, host_cpu, require_supported
 from pavane.native.layout import program_layout
 from pavane.native.lower import lower_program
 from pavane.native.text import Code, Module, halving_sums
-from pavane.reject import OutsideFragment
+from pavane.reject import OutsideFragment, TargetReject
 from pavane.targets.load import load_target
 from tests.engines.native_programs import accepted, generic_program, product_program
 from tests.engines.sim_programs import edited
@@ -114,6 +114,13 @@ def test_other_systems_have_a_way_to_sleep(system, machine):
     )
     assert ("@syscall" in text) == (machine == "riscv64")
     assert ("@usleep" in text) == (machine != "riscv64")
+
+
+def test_an_old_processor_is_refused():
+    require_supported(host_cpu())
+    require_supported(Cpu("generic", "", "darwin", "arm64"))
+    with pytest.raises(TargetReject, match="fma, f16c"):
+        require_supported(Cpu("x86-64", "+sse2", "linux", "x86_64"))
 
 
 def test_an_alias_slot_is_bound_as_a_whole():

@@ -158,6 +158,7 @@ def extreme_quants(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
     return stored.reshape(rows, -1)
 
 
+@pytest.mark.skipif(host_cpu().machine not in ("x86_64", "amd64"), reason="features of another kind of processor")
 @pytest.mark.parametrize("feature", ["", "avx512vnni", "avx512f"])
 def test_processors_agree_to_the_bit(feature):
     """With and without the dot instructions and the wide registers (the code is told that the processor has none)."""

@@ -9,6 +9,8 @@ import llvmlite
 import llvmlite.binding as llvm
 import msgspec
 
+from pavane.reject import TargetReject
+
 
 class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`features` is LLVM's list (`+avx2,-avx512f,...`); `system` and `machine` choose how a worker parks."""
@@ -42,6 +44,15 @@ def host_cpu() -> Cpu:
     return Cpu(
         llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), sys.platform, platform.machine().lower()
     )
+
+
+def require_supported(cpu: Cpu) -> None:
+    """Refuse an x86 processor without fused multiply-add and half-precision conversion (made before about 2013)."""
+    missing = [f for f in ("fma", "f16c") if cpu.machine in ("x86_64", "amd64") and not cpu.has(f)]
+    if missing:
+        raise TargetReject(
+            "this processor is too old to run programs", where=cpu.name, needed=", ".join(missing), remedy="use another"
+        )
 
 
 def compiler_key(cpu: Cpu) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ Writing an integer type takes an f32 that holds an integer (saturating); q8_0 is
 
 from __future__ import annotations
 
-from pavane.ir.types import row_bytes
 from pavane.native.text import F32, I64, LANES, MASK, Code
 
 _SIZE = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "i32": 4}
@@ -20,10 +19,6 @@ def byte_offset(code: Code, dtype: str, column: str) -> str:
         block = code.value(f"ashr exact i64 {column}, 5") if column.startswith("%") else str(int(column) // 32)
         return code.mul(block, 34)
     return code.mul(column, _SIZE[dtype])
-
-
-def stored_bytes(dtype: str, elements: int) -> int:
-    return row_bytes(dtype, elements)
 
 
 def load_lanes(code: Code, dtype: str, row: str, column: str, mask: str | None) -> str:

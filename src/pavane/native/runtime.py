@@ -16,7 +16,7 @@ from pavane.ir.program import Program
 from pavane.ir.walk import named
 from pavane.native.cache import default_directory, object_key, read_object, write_object
 from pavane.native.compile import Loaded, compile_object
-from pavane.native.cpu import Cpu, host_cpu
+from pavane.native.cpu import Cpu, host_cpu, require_supported
 from pavane.native.guard import check_inputs, check_state, check_symbols, fill_faults, state_transitions
 from pavane.native.layout import (
     BINDINGS,
@@ -53,8 +53,8 @@ def load(
     `weights`: one array a WEIGHT tensor (q8_0 as bytes), used in place; empty with `share`, whose WEIGHT and STATE
     bytes are used. `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written
     only after the program was accepted, so a program that is found there is not checked again. `accept` replaces the
-    checker; without a `cache_dir`, nothing is cached then. Raises NotProven when the checker refuses, LaunchReject for
-    weights, target or a program that is not finished.
+    checker; without a `cache_dir`, nothing is cached then. Raises NotProven when the checker refuses, TargetReject for
+    a processor that is too old, LaunchReject for weights, target or a program that is not finished.
     """
     _check_program(program, target)
     layout = program_layout(program, target)
@@ -92,6 +92,7 @@ def _object(
 ) -> bytes:
     """From the cache, or accepted and compiled."""
     cpu = host_cpu()
+    require_supported(cpu)
     key = object_key(program, cpu)
     found = None if directory is None else read_object(directory, key)
     if found is not None:

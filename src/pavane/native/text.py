@@ -42,7 +42,10 @@ class Module:
 
 
 class Code:
-    """One function. `parameters` are (type, name) pairs; the body is written through `value` and `line`."""
+    """One function; its body is written through `value` and `line`.
+
+    `parameters` as LLVM writes them (`ptr %a, i64 %n`); `attributes` begin with `internal` where only the module calls.
+    """
 
     def __init__(self, module: Module, name: str, parameters: str, result: str = "void", attributes: str = "") -> None:
         self.module = module
@@ -184,7 +187,6 @@ class Code:
 
 
 IOTA = "<" + ", ".join(f"i64 {i}" for i in range(LANES)) + ">"
-NO_LANES = "zeroinitializer"
 
 
 def _known(a: str, b: str) -> bool:

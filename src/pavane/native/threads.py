@@ -3,8 +3,6 @@
 The caller of an epoch is thread 0; it is held to its core for the epoch and let go after it. (With only the residents
 pinned, a busy machine puts the caller on a resident's core, and every boundary between sections becomes a switch of
 threads.)
-
-
 """
 
 from __future__ import annotations

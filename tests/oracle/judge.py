@@ -1,0 +1,282 @@
+"""The verdict on one program: some values of its symbols, two epochs each, several interleavings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from pavane.ir.expr import Indirect
+from pavane.ir.program import Load, Loop, Post, Program, Store, Tensor
+from pavane.ir.types import Const, Ints, row_bytes
+from pavane.targets.descriptor import SpatialTarget
+from tests.oracle.compute import Effects
+from tests.oracle.expand import MOST_STEPS, Task, TooLarge, tasks_of
+from tests.oracle.machine import Machine
+from tests.oracle.meaning import expectations, extents
+from tests.oracle.spaces import KINDS, Fault, Space
+
+Symbols = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`fault` is empty where the program is safe. `judged` is False where it is too large to say."""
+
+    fault: str
+    judged: bool = True
+
+    @property
+    def safe(self) -> bool:
+        return self.judged and not self.fault
+
+
+def judge(
+    program: Program, target: SpatialTarget, seed: int = 0, most_steps: int = MOST_STEPS, points: int = 3
+) -> Verdict:
+    """Run it. Interleavings beside the first are tried where several processes post to one counter."""
+    try:
+        for symbols in _points(program, points):
+            _run(program, target, symbols, seed, most_steps)
+    except Fault as fault:
+        return Verdict(str(fault))
+    except TooLarge as large:
+        return Verdict(str(large), judged=False)
+    except (KeyError, ValueError, IndexError, TypeError, StopIteration, AttributeError) as error:
+        return Verdict(f"misuse: the program cannot be run: {type(error).__name__} {error}")
+    return Verdict("")
+
+
+def _points(program: Program, most: int) -> Iterator[Symbols]:
+    """Corners of the symbols' box first, then its middle."""
+    names = [s.name for s in program.symbols]
+    corners = list(product(*(((s.hi, s.lo) if s.hi != s.lo else (s.lo,)) for s in program.symbols)))
+    middle = tuple((s.lo + s.hi) // 2 for s in program.symbols)
+    order = [corners[0], corners[-1], middle, *corners[1:-1]]
+    for point in list(dict.fromkeys(order))[:most]:
+        yield dict(zip(names, point, strict=True))
+
+
+def _run(program: Program, target: SpatialTarget, symbols: Symbols, seed: int, most_steps: int) -> None:
+    rng = np.random.default_rng(seed)
+    tasks = tasks_of(program, symbols, most_steps)
+    machine = _machine(program, target, symbols, len(tasks))
+    data = _first_data(program, symbols, rng)
+    for epoch in range(2):
+        now = symbols if epoch == 0 else _next(program, symbols)
+        tasks = tasks_of(program, now, most_steps)
+        _fill(program, machine.effects, data, now, rng)
+        machine.effects.expect(now, expectations(program, data, now))
+        machine.launch(tasks, _rounds(), numbers=True)
+        machine.effects.require_all_stored()
+        _require_transitions(program, machine.effects, now)
+        if epoch == 0:
+            first = tasks
+    for number, policy in enumerate(_policies(program, first, random.Random(seed))):
+        again = _machine(program, target, symbols, len(first))
+        again.effects = machine.effects
+        for task in first:
+            for action in task.actions:
+                if action.touches is not None:
+                    action.touches = [(_same(again, space), *rest) for space, *rest in action.touches]
+        again.launch(first, policy, numbers=False)
+        _ = number
+
+
+def _same(machine: Machine, space: Space) -> Space:
+    """A site's memory of this machine, for that of another."""
+    for memories in (machine.memories, machine.flags):
+        for site in list(memories):
+            if memories[site].name == space.name:
+                return memories[site]
+    if space.name.startswith("memory of "):
+        x, y = space.name.removeprefix("memory of (").removesuffix(")").split(", ")
+        return machine.memory((int(x), int(y)))
+    return space
+
+
+# --- tensors ---
+
+
+def _machine(program: Program, target: SpatialTarget, symbols: Symbols, tasks: int) -> Machine:
+    machine = Machine(program, target, Effects(program, {}, symbols), tasks)
+    most = {s.name: s.hi for s in program.symbols}
+    arena = max([t.offset + _bytes(t, most) for t in program.tensors if t.role == "SCRATCH"], default=0)
+    scratch = Space("SCRATCH", max(arena, 1), machine.threads)
+    for tensor in program.tensors:
+        if tensor.role == "SCRATCH":
+            if tensor.offset < 0:
+                raise Fault(f"misuse: {tensor.name} has no place")
+            machine.effects.tensors[tensor.name] = (scratch, tensor.offset)
+        else:
+            machine.effects.tensors[tensor.name] = (Space(tensor.name, _bytes(tensor, most), machine.threads), 0)
+    return machine
+
+
+def _bytes(tensor: Tensor, symbols: Symbols) -> int:
+    shape = extents(tensor.shape, symbols)
+    return prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
+
+
+def _first_data(program: Program, symbols: Symbols, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    most = {s.name: s.hi for s in program.symbols}
+    data = {t.name: np.full(prod(extents(t.shape, most)), np.nan) for t in program.tensors}
+    for tensor in program.tensors:
+        if tensor.role in ("WEIGHT", "STATE"):
+            count = prod(extents(tensor.shape, symbols))
+            if tensor.role == "STATE" and tensor.transition is not None:
+                row = tensor.transition.row.evaluate(symbols)
+                count = row * prod(extents(tensor.shape, symbols)[1:])
+            data[tensor.name][:count] = _values(program, tensor, count, rng)
+    return data
+
+
+def _values(program: Program, tensor: Tensor, count: int, rng: np.random.Generator) -> np.ndarray:
+    if isinstance(tensor.fill, Const):
+        return np.full(count, tensor.fill.value)
+    limits = (tensor.fill.lo, tensor.fill.hi) if isinstance(tensor.fill, Ints) else _index_range(program, tensor.name)
+    if limits is not None:
+        values = rng.integers(limits[0], limits[1] + 1, count).astype(float)
+        values[rng.random(count) < 0.5] = max(limits, key=abs)
+        return values
+    return rng.standard_normal(count)
+
+
+def _index_range(program: Program, tensor: str) -> tuple[int, int] | None:
+    """The range that index readers state for a tensor."""
+    found = []
+    for instance in program.instances:
+        bound = {b.formal for b in instance.bindings if b.tensor == tensor}
+        shape = next(s for s in program.shapes if s.name == instance.shape)
+        for process in shape.processes:
+            found += [(x.lo, x.hi - 1) for x in _indirects(process.body) if x.tensor in bound]
+    return (max(lo for lo, _ in found), min(hi for _, hi in found)) if found else None
+
+
+def _indirects(body: tuple) -> Iterator[Indirect]:
+    for node in body:
+        if isinstance(node, Loop):
+            yield from _indirects(node.body)
+        elif isinstance(node, Load | Store):
+            yield from (s for s in node.window.start if isinstance(s, Indirect))
+
+
+def _fill(program: Program, effects: Effects, data: dict[str, np.ndarray], symbols: Symbols, rng: np.random.Generator) -> None:
+    """What stands in memory at a launch: inputs fresh, weights and caches as they are, nothing else."""
+    for tensor in program.tensors:
+        flat = data[tensor.name]
+        if tensor.role == "INPUT":
+            count = prod(extents(tensor.shape, symbols))
+            flat[:] = np.nan
+            flat[:count] = _values(program, tensor, count, rng)
+        elif tensor.role in ("SCRATCH", "OUTPUT"):
+            flat[:] = np.nan
+        space, _ = effects.tensors[tensor.name]
+        space.forget_values()
+    for tensor in program.tensors:
+        if tensor.role not in ("SCRATCH", "OUTPUT"):
+            _lay(effects.tensors[tensor.name][0], tensor, data[tensor.name], symbols)
+
+
+def _lay(space: Space, tensor: Tensor, flat: np.ndarray, symbols: Symbols) -> None:
+    width = extents(tensor.shape, symbols)[-1]
+    spots = np.flatnonzero(~np.isnan(flat))
+    size = row_bytes(tensor.dtype, 1)
+    if tensor.dtype == "q8_0":
+        line, col = spots // width, spots % width
+        first, size = line * row_bytes("q8_0", width) + col // 32 * 34 + 2 + col % 32, 1
+    else:
+        first = spots * size
+    space.value[first] = flat[spots]
+    space.kind[first] = KINDS[tensor.dtype]
+    space.owner[(first[:, None] + np.arange(size)).ravel()] = np.repeat(first, size)
+
+
+def _require_transitions(program: Program, effects: Effects, symbols: Symbols) -> None:
+    """Of a STATE tensor exactly the rows of its transition were written."""
+    for tensor in program.tensors:
+        if tensor.role != "STATE":
+            continue
+        written = np.zeros(prod(extents(tensor.shape, symbols)), bool)
+        for (index, formal), counts in effects.stored.items():
+            if any(b.formal == formal and b.tensor == tensor.name for b in program.instances[index].bindings):
+                written[: counts.size] |= counts.ravel() > 0
+        wanted = np.zeros_like(written)
+        if tensor.transition is not None:
+            inner = prod(extents(tensor.shape, symbols)[1:])
+            start, rows = tensor.transition.row.evaluate(symbols), tensor.transition.rows.evaluate(symbols)
+            wanted[start * inner : (start + rows) * inner] = True
+        if (written != wanted).any():
+            raise Fault(f"wrong place: an epoch does not write the rows of {tensor.name} that its transition says")
+
+
+def _next(program: Program, symbols: Symbols) -> Symbols:
+    """The symbols of the second epoch: as far on as the launch allows."""
+    found = dict(symbols)
+    for symbol in program.symbols:
+        if symbol.name == "pos":
+            found["pos"] = min(symbols["pos"] + symbols.get("rows", 1), symbol.hi)
+        elif symbol.name == "rows":
+            found["rows"] = max(symbol.lo, min(symbol.hi, (symbols["rows"] + 5) // 2))
+    return found
+
+
+# --- interleavings ---
+
+
+def _rounds() -> Callable[[list[int]], int]:
+    state = [0]
+
+    def choose(ready: list[int]) -> int:
+        state[0] = next((i for i in ready if i > state[0]), ready[0])
+        return state[0]
+
+    return choose
+
+
+def _policies(program: Program, tasks: list[Task], rng: random.Random) -> Iterator[Callable[[list[int]], int]]:
+    """Fixed priorities: each task last, each task first, some at random. Only where the order of posts can matter."""
+    if not _several_posters(program):
+        return
+    count = len(tasks)
+    for i in range(count):
+        yield _priorities([*(j for j in range(count) if j != i), i])
+        yield _priorities([i, *(j for j in range(count) if j != i)])
+    for _ in range(10):
+        order = list(range(count))
+        rng.shuffle(order)
+        yield _priorities(order)
+    for _ in range(6):
+        yield rng.choice
+
+
+def _priorities(order: list[int]) -> Callable[[list[int]], int]:
+    place = {task: p for p, task in enumerate(order)}
+    return lambda ready: min(ready, key=place.__getitem__)
+
+
+def _several_posters(program: Program) -> bool:
+    """Can one counter of a site get posts of more than one task? (Decided roughly: more posters than one process of one site.)"""
+    if program.counters:
+        return True
+    for shape in program.shapes:
+        posters: dict[str, int] = {}
+        for process in shape.processes:
+            area = (process.rect.x1.const - process.rect.x0.const) * (process.rect.y1.const - process.rect.y0.const)
+            for name in {s.counter for s in _posts(process.body)}:
+                posters[name] = posters.get(name, 0) + area
+        if any(n > 1 for n in posters.values()):
+            return True
+    return False
+
+
+def _posts(body: tuple) -> Iterator[Post]:
+    for node in body:
+        if isinstance(node, Loop):
+            yield from _posts(node.body)
+        elif isinstance(node, Post):
+            yield node

@@ -1,0 +1,360 @@
+"""One interleaving of a program's tasks: bounded FIFOs, counters, asynchronous accesses, vector clocks.
+
+Threads of the clocks: every task; for each task its asynchronous accesses (issue to fence); for each alias FIFO of a site its
+reads (load to pop). Edges: program order, push -> front, pop -> the reserve that needs it, post -> the wait that needs it (the first
+posts to arrive that make the sum), access -> fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pavane.ir.program import (
+    Compute, Counter, Fence, Fifo, Front, Init, Load, Pop, Post, Program, Push, Reserve, Send, Store, Wait,
+)  # fmt: skip
+from pavane.ir.types import row_bytes
+from pavane.targets.descriptor import SpatialTarget
+from tests.oracle.compute import Effects
+from tests.oracle.expand import Action, Context, Site, Task, sites_of
+from tests.oracle.spaces import Fault, Space
+
+
+@dataclass
+class Slot:
+    """Where a slot's rows stand. `rows`: (space, address) a row; None where an alias has bound nothing."""
+
+    rows: list[tuple[Space, int] | None]
+    width: int
+    dtype: str
+    alias: bool
+    origin: tuple | None = None
+    formal: str = ""
+    taken: int = 0
+    shown: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Queue:
+    """One FIFO of a shape on one site; it stays through instances and epochs, as on the chip."""
+
+    fifo: Fifo
+    slots: list[Slot]
+    flag: int
+    alias_thread: int
+    pushed: int = 0
+    popped: int = 0
+    push_clocks: list[np.ndarray] = field(default_factory=list)
+    pop_clocks: list[np.ndarray] = field(default_factory=list)
+    reserved: bool = False
+    held: bool = False
+    pushers: set[str] = field(default_factory=set)
+    poppers: set[str] = field(default_factory=set)
+
+    @property
+    def filling(self) -> Slot:
+        return self.slots[self.pushed % len(self.slots)]
+
+    @property
+    def front(self) -> Slot:
+        return self.slots[self.popped % len(self.slots)]
+
+
+@dataclass
+class Signal:
+    """One counter of one site. `arrived`: (posts, clock) in order of arrival."""
+
+    name: str
+    bits: int
+    ahead: int
+    consumed: int = 0
+    posted: int = 0
+    arrived: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    waiters: set[str] = field(default_factory=set)
+
+
+class Machine:
+    """All state of a run. `launch` runs one epoch under a policy that picks among the tasks that may go on."""
+
+    def __init__(self, program: Program, target: SpatialTarget, effects: Effects, tasks: int) -> None:
+        self.program, self.target, self.effects = program, target, effects
+        self.task_count = tasks
+        aliases = sum(f.kind == "ALIAS" for s in program.shapes for f in s.fifos)
+        self.threads = 2 * tasks + aliases * target.sites
+        self.next_alias = 2 * tasks
+        self.memories: dict[Site, Space] = {}
+        self.flags: dict[Site, Space] = {}
+        self.queues: dict[tuple, Queue] = {}
+        self.signals: dict[tuple, Signal] = {}
+        self.async_count = [0] * self.threads
+
+    # --- state that comes to be on first use ---
+
+    def memory(self, site: Site) -> Space:
+        if site not in self.memories:
+            ends = [f.address + max(f.depth, 1) * f.rows * row_bytes(f.dtype, f.cols) for s in self.program.shapes for f in s.fifos]
+            ends += [c.address + c.rows * row_bytes(c.dtype, c.cols) for s in self.program.shapes for c in s.carries]
+            self.memories[site] = Space(f"memory of {site}", min(self.target.memory.bytes, max([*ends, 1])), self.threads)
+            self.flags[site] = Space(f"reservations of {site}", 512, self.threads)
+        return self.memories[site]
+
+    def queue(self, context: Context, site: Site, name: str) -> Queue:
+        key = (site, context.shape.name, name)
+        if key not in self.queues:
+            fifo = next((f for f in context.shape.fifos if f.name == name), None)
+            if fifo is None:
+                raise Fault(f"misuse: no FIFO {name}")
+            flag = sum(k[0] == site for k in self.queues)
+            alias = fifo.kind == "ALIAS"
+            if alias:
+                self.next_alias += 1
+            self.queues[key] = Queue(fifo, self._slots(fifo, site), flag, self.next_alias - 1 if alias else -1)
+        return self.queues[key]
+
+    def _slots(self, fifo: Fifo, site: Site) -> list[Slot]:
+        memory, pitch = self.memory(site), row_bytes(fifo.dtype, fifo.cols)
+        alias = fifo.kind == "ALIAS"
+        if fifo.depth < 1:
+            raise Fault(f"misuse: {fifo.name} has no slot")
+        if not alias:
+            self._place(fifo.name, fifo.address, fifo.depth * fifo.rows * pitch)
+        slots = []
+        for i in range(fifo.depth):
+            base = fifo.address + i * fifo.rows * pitch
+            rows: list = [None] * fifo.rows if alias else [(memory, base + r * pitch) for r in range(fifo.rows)]
+            slots.append(Slot(rows, fifo.cols, fifo.dtype, alias, shown=[0] * fifo.rows))
+        return slots
+
+    def _place(self, name: str, address: int, size: int) -> None:
+        if address < self.target.memory.reserved_bytes or address + size > self.target.memory.bytes:
+            raise Fault(f"out of bounds: {name} at {address} to {address + size} of a site's memory")
+
+    def carry(self, context: Context, site: Site, name: str) -> Slot:
+        carry = next((c for c in context.shape.carries if c.name == name), None)
+        if carry is None:
+            raise Fault(f"misuse: no buffer {name}")
+        pitch = row_bytes(carry.dtype, carry.cols)
+        self._place(name, carry.address, carry.rows * pitch)
+        memory = self.memory(site)
+        rows: list = [(memory, carry.address + r * pitch) for r in range(carry.rows)]
+        return Slot(rows, carry.cols, carry.dtype, False)
+
+    def signal(self, context: Context | None, site: Site, name: str) -> Signal:
+        listed = self.program.counters if context is None else context.shape.counters
+        counter: Counter | None = next((c for c in listed if c.name == name), None)
+        if counter is None:
+            raise Fault(f"misuse: no counter {name}")
+        if site not in sites_of(counter.rect, {}):
+            raise Fault(f"misuse: counter {name} is not on {site}")
+        shape = "" if context is None else context.shape.name
+        key = (site, counter.id) if counter.id >= 0 else (site, shape, name)
+        signal = self.signals.setdefault(key, Signal(name, counter.bits, counter.ahead))
+        if signal.ahead != counter.ahead or signal.bits != counter.bits:
+            raise Fault(f"misuse: {name} shares id {counter.id} with a counter that differs")
+        return signal
+
+    # --- an epoch ---
+
+    def launch(self, tasks: list[Task], choose: Callable[[list[int]], int], numbers: bool) -> None:
+        """Run every task to its end. `numbers`: compute values too (else replay the accesses that were noted)."""
+        for space in (*self.memories.values(), *self.flags.values(), *self.effects.spaces()):
+            space.forget_clocks()
+        self.tasks, self.numbers = tasks, numbers
+        self.clocks = [np.zeros(self.threads, np.int64) for _ in tasks]
+        self.async_count = [0] * self.threads
+        for queue in self.queues.values():
+            queue.push_clocks = [self._nothing()] * queue.pushed
+            queue.pop_clocks = [self._nothing()] * queue.popped
+        for signal in self.signals.values():
+            signal.arrived = [(signal.posted, self._nothing())]
+        at = [0] * len(tasks)
+        while True:
+            ready = [i for i, task in enumerate(tasks) if at[i] < len(task.actions) and self._can(i, task.actions[at[i]])]
+            if not ready:
+                break
+            i = choose(ready)
+            self._step(i, tasks[i].actions[at[i]])
+            at[i] += 1
+        stuck = [f"{t.name} at {t.actions[at[i]].step}" for i, t in enumerate(tasks) if at[i] < len(t.actions)]
+        if stuck:
+            raise Fault(f"deadlock: {'; '.join(stuck)[:300]}")
+        self._require_clean()
+
+    def _nothing(self) -> np.ndarray:
+        return np.zeros(self.threads, np.int64)
+
+    def _require_clean(self) -> None:
+        for i, task in enumerate(self.tasks):
+            a = self.task_count + i
+            if self.clocks[i][a] < self.async_count[a]:
+                raise Fault(f"unbalanced: {task.name} ends with transfers that no fence completes")
+        for key, queue in self.queues.items():
+            if queue.pushed != queue.popped or queue.reserved or queue.held:
+                raise Fault(f"unbalanced: FIFO {key} at the end")
+        for key, signal in self.signals.items():
+            if signal.posted != signal.consumed:
+                raise Fault(f"unbalanced: counter {signal.name} {key} holds {signal.posted - signal.consumed} more at the end")
+
+    def _can(self, i: int, action: Action) -> bool:
+        step, context, site = action.step, action.context, self.tasks[i].site
+        if isinstance(step, Reserve):
+            queue = self.queue(context, site, step.fifo)
+            return queue.reserved or queue.pushed - queue.popped < queue.fifo.depth
+        if isinstance(step, Front):
+            queue = self.queue(context, site, step.fifo)
+            return queue.held or queue.pushed > queue.popped
+        if isinstance(step, Wait):
+            signal = self.signal(context, site, step.counter)
+            return signal.ahead + signal.posted >= signal.consumed + step.n
+        return True
+
+    def _step(self, i: int, action: Action) -> None:
+        self.clocks[i][i] += 1
+        handler = _HANDLERS.get(type(action.step))
+        if handler is not None:
+            handler(self, i, action)
+
+    # --- FIFOs ---
+
+    def _reserve(self, i: int, action: Action) -> None:
+        queue, who = self._end(i, action, "push")
+        if queue.reserved:
+            raise Fault(f"misuse: {who} holds a slot of {queue.fifo.name} already")
+        queue.reserved = True
+        if queue.pushed >= queue.fifo.depth:
+            self._join(i, queue.pop_clocks[queue.pushed - queue.fifo.depth])
+        slot = queue.filling
+        slot.origin, slot.formal, slot.shown = None, "", [0] * len(slot.rows)
+        if slot.alias:
+            slot.rows = [None] * len(slot.rows)
+        elif self.numbers:
+            for space, address in slot.rows:
+                space.owner[address : address + row_bytes(slot.dtype, slot.width)] = -1
+        self._flag(i, queue, write=True)
+
+    def _push(self, i: int, action: Action) -> None:
+        queue, who = self._end(i, action, "push")
+        if not queue.reserved:
+            raise Fault(f"misuse: {who} pushes {queue.fifo.name} without a slot")
+        self._flag(i, queue, write=True)
+        queue.reserved = False
+        queue.pushed += 1
+        queue.push_clocks.append(self.clocks[i].copy())
+
+    def _front(self, i: int, action: Action) -> None:
+        queue, who = self._end(i, action, "pop")
+        if queue.held:
+            raise Fault(f"misuse: {who} holds the front of {queue.fifo.name} already")
+        queue.held = True
+        self._join(i, queue.push_clocks[queue.popped])
+
+    def _pop(self, i: int, action: Action) -> None:
+        queue, who = self._end(i, action, "pop")
+        if not queue.held:
+            raise Fault(f"misuse: {who} pops {queue.fifo.name} without a slot")
+        if queue.alias_thread >= 0:
+            self.clocks[i][queue.alias_thread] = max(self.clocks[i][queue.alias_thread], queue.front.taken)
+        queue.held = False
+        queue.popped += 1
+        queue.pop_clocks.append(self.clocks[i].copy())
+
+    def _end(self, i: int, action: Action, end: str) -> tuple[Queue, str]:
+        queue = self.queue(action.context, self.tasks[i].site, action.step.fifo)
+        users = queue.pushers if end == "push" else queue.poppers
+        users.add(self.tasks[i].name)
+        if len(users) > 1:
+            raise Fault(f"misuse: two processes {end} {queue.fifo.name}: {sorted(users)}")
+        return queue, self.tasks[i].name
+
+    def _flag(self, i: int, queue: Queue, write: bool, site: Site | None = None, thread: int = -1, clock: int = -1) -> None:
+        """Reserving, sending into and pushing a slot exclude each other like accesses to one byte."""
+        space = self.flags[site or self.tasks[i].site]
+        thread, clock = (i, self.clocks[i][i]) if thread < 0 else (thread, clock)
+        space.touch(np.array([queue.flag]), write, self.clocks[i], thread, clock, self.tasks[i].name)
+
+    def _join(self, i: int, clock: np.ndarray) -> None:
+        np.maximum(self.clocks[i], clock, out=self.clocks[i])
+
+    # --- counters ---
+
+    def _post(self, i: int, action: Action) -> None:
+        step = action.step
+        for site in sites_of(step.to, action.env):
+            signal = self.signal(action.context, site, step.counter)
+            signal.posted += step.n
+            signal.arrived.append((step.n, self.clocks[i].copy()))
+            flight = signal.ahead + signal.posted - signal.consumed
+            if step.n < 1 or flight > 1 << (signal.bits - 1):
+                raise Fault(f"overflow: {flight} posts of {signal.name} in flight, {signal.bits} bits")
+
+    def _wait(self, i: int, action: Action) -> None:
+        step = action.step
+        signal = self.signal(action.context, self.tasks[i].site, step.counter)
+        signal.waiters.add(self.tasks[i].name)
+        if len(signal.waiters) > 1:
+            raise Fault(f"misuse: two processes wait for {signal.name}: {sorted(signal.waiters)}")
+        if step.n < 1 or step.n > 1 << (signal.bits - 1):
+            raise Fault(f"overflow: a wait of {step.n} on {signal.bits} bits")
+        signal.consumed += step.n
+        total = 0
+        for n, clock in signal.arrived:
+            if total >= signal.consumed - signal.ahead:
+                break
+            self._join(i, clock)
+            total += n
+
+    # --- accesses ---
+
+    def _note(self, i: int, action: Action, touches: list) -> None:
+        """touches: (space, bytes, write, asynchronous thread or -1)."""
+        action.touches = touches
+        self._replay(i, action)
+
+    def _replay(self, i: int, action: Action) -> None:
+        fresh: dict[int, int] = {}
+        for space, covered, write, thread in action.touches:
+            if thread < 0:
+                space.touch(covered, write, self.clocks[i], i, self.clocks[i][i], self.tasks[i].name)
+                continue
+            if thread not in fresh:
+                self.async_count[thread] += 1
+                fresh[thread] = self.async_count[thread]
+            space.touch(covered, write, self.clocks[i], thread, fresh[thread], f"a transfer of {self.tasks[i].name}")
+
+    def _access(self, i: int, action: Action) -> None:
+        if self.numbers:
+            action.touches = None
+            self._note(i, action, self.effects.run(self, i, action))
+        else:
+            self._replay(i, action)
+        step = action.step
+        if isinstance(step, Load):
+            queue = self.queue(action.context, self.tasks[i].site, step.fifo)
+            if queue.alias_thread >= 0:
+                queue.filling.taken = self.async_count[queue.alias_thread]
+        if isinstance(step, Send):
+            self._reach(i, action)
+
+    def _reach(self, i: int, action: Action) -> None:
+        a = self.task_count + i
+        for site in sites_of(action.step.to, action.env):
+            queue = self.queue(action.context, site, action.step.fifo)
+            self._flag(i, queue, False, site, a, self.async_count[a])
+
+    def _fence(self, i: int, action: Action) -> None:
+        a = self.task_count + i
+        self.clocks[i][a] = self.async_count[a]
+
+    def _begin(self, i: int, action: Action) -> None:
+        """A section starts with nothing in the carries of its processes."""
+        if action.step == "begin" and self.numbers:
+            self.effects.forget_carries(self, i, action)
+
+
+_HANDLERS: dict[type, Callable[[Machine, int, Action], None]] = {
+    Reserve: Machine._reserve, Push: Machine._push, Front: Machine._front, Pop: Machine._pop, Post: Machine._post,
+    Wait: Machine._wait, Fence: Machine._fence, Load: Machine._access, Store: Machine._access, Send: Machine._access,
+    Compute: Machine._access, Init: Machine._access, str: Machine._begin,
+}  # fmt: skip
