@@ -193,7 +193,7 @@ def norm_product_host(
     """
     panel = "q8_0" if contract == "INT8_ACTIVATIONS" else "f32"
     w = target.grid.width
-    mode_lanes = 8 if panel == "q8_0" else 16
+    mode_lanes = next(m.lanes for m in target.engines[0].matrix if (m.a, m.b) == (panel, "q8_0"))
     rows = quasi("rows")
     r = span(0, 32, rows)
     col = block * SX + block * w * X

@@ -44,7 +44,7 @@ def refusal(program: Program, target: SpatialTarget, edit: Edit) -> NotProven | 
     return None
 
 
-# --- edits --------------------------------------------------------------------------------------------------------------
+# --- edits ------------------------------------------------------------------------------------------------------------
 
 
 def in_shape(program: Program, change: Callable[[Shape], Shape], number: int = 0) -> Program:
@@ -132,7 +132,8 @@ def _swap(body: tuple[Node, ...], left: list[int]) -> tuple[Node, ...]:
 def loop_extent(process: str, var: str, extent) -> Edit:
     def change(body: tuple[Node, ...]) -> tuple[Node, ...]:
         return tuple(
-            replace(n, extent=extent if n.var == var else n.extent, body=change(n.body)) if isinstance(n, Loop) else n for n in body
+            replace(n, extent=extent if n.var == var else n.extent, body=change(n.body)) if isinstance(n, Loop) else n
+            for n in body
         )
 
     return in_process(process, change)
@@ -167,7 +168,8 @@ def counter(name: str, **fields) -> Edit:
 
 def process(name: str, **fields) -> Edit:
     return lambda program: in_shape(
-        program, lambda s: replace(s, processes=tuple(replace(p, **fields) if p.name == name else p for p in s.processes))
+        program,
+        lambda s: replace(s, processes=tuple(replace(p, **fields) if p.name == name else p for p in s.processes)),
     )
 
 

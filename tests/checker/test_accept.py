@@ -31,7 +31,9 @@ def test_a_norm_and_product(cores, contract, width, outputs, block):
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
-@pytest.mark.parametrize(("heads", "kv", "width", "context"), [(3, 1, 16, 64), (9, 3, 64, 256), (8, 2, 24, 1000), (4, 4, 8, 33)])
+@pytest.mark.parametrize(
+    ("heads", "kv", "width", "context"), [(3, 1, 16, 64), (9, 3, 64, 256), (8, 2, 24, 1000), (4, 4, 8, 33)]
+)
 def test_attention(cores, heads, kv, width, context):
     host = load_target("host", cores)
     assert accepted(attention_host(host, heads, kv, width, context), host).program == "attention"

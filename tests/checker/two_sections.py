@@ -1,6 +1,8 @@
-"""Programs of two sections composed by hand: y = 2 * (2 * x), on the cores of a host and on the 2 x 2 sites of the toy."""
+"""Programs of two sections composed by hand: y = 2 * (2 * x), on the cores of a host and on the sites of the toy."""
 
 from __future__ import annotations
+
+from msgspec.structs import replace
 
 from pavane.ir.digest import graph_digest
 from pavane.ir.expr import at, fn
@@ -69,10 +71,20 @@ def _program(target: SpatialTarget, shapes, instances, counters, workers, rows: 
         Tensor("t", shape_of(rows, cols), "f32", "SCRATCH", offset=0),
         Tensor("y", shape_of(rows, cols), "f32", "OUTPUT"),
     )
-    fields = dict(target=target.name, target_digest=target_digest(target), symbols=(), tensors=tensors, shapes=shapes)
-    fields |= dict(instances=instances, counters=counters, workers=workers)
-    program = Program(name="twice", phase="PERSISTENT", graph_digest="", **fields)
-    return Program(name="twice", phase="PERSISTENT", graph_digest=graph_digest(program), **fields)
+    program = Program(
+        name="twice",
+        phase="PERSISTENT",
+        target=target.name,
+        target_digest=target_digest(target),
+        graph_digest="",
+        symbols=(),
+        tensors=tensors,
+        shapes=shapes,
+        instances=instances,
+        counters=counters,
+        workers=workers,
+    )
+    return replace(program, graph_digest=graph_digest(program))
 
 
 def _instances(first: str, second: str):
@@ -82,9 +94,9 @@ def _instances(first: str, second: str):
 
 def twice_on_host(target: SpatialTarget, rows: int = 20, cols: int = 150) -> Program:
     """One merged process a core; a boundary between the sections."""
-    w = target.grid.width
+    w, tiles = target.grid.width, -(-cols // 32)
     read, compute, write = _parts(rows, cols, 32 * SX + 32 * w * X)
-    body = _loops(-(-(-(-cols // 32)) // w), *read, *compute, *write)
+    body = _loops(-(-tiles // w), *read, *compute, *write)
     everywhere = rect(0, w, 0, 1)
     shape = _shape(
         "double",
@@ -116,9 +128,16 @@ def twice_on_toy(target: SpatialTarget, rows: int = 20, cols: int = 150, second_
     shapes = tuple(_shape(f"double{n}", rows, cols, processes, fifos(a)) for n, a in enumerate((0, second_address)))
     counters = tuple(
         Counter(name, everywhere, engine, bits=4, id=number)
-        for number, (name, engine) in enumerate((("go.writer", "writer"), ("start.reader_a", "reader_a"), ("start.matrix", "matrix")))
+        for number, (name, engine) in enumerate(
+            (("go.writer", "writer"), ("start.reader_a", "reader_a"), ("start.matrix", "matrix"))
+        )
     )
-    meet = (Post("go.writer", everywhere), Wait("go.writer", 4), Post("start.reader_a", OWN_SITE), Post("start.matrix", OWN_SITE))
+    meet = (
+        Post("go.writer", everywhere),
+        Wait("go.writer", 4),
+        Post("start.reader_a", OWN_SITE),
+        Post("start.matrix", OWN_SITE),
+    )
     workers = (
         Worker("reader_a", everywhere, "reader_a", (Run(0, "read"), Wait("start.reader_a"), Run(1, "read"))),
         Worker("matrix", everywhere, "matrix", (Run(0, "compute"), Wait("start.matrix"), Run(1, "compute"))),

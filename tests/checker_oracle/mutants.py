@@ -167,6 +167,9 @@ def _other_name(program: Program, path: Path, key: Any, value: str, rng: random.
 
 def _other_sequence(value: tuple, rng: random.Random, found: list[tuple[Path, Any]], path: Path) -> tuple:
     i, draw = rng.randrange(len(value)), rng.random()
+    loops = [j for j, node in enumerate(value) if isinstance(node, P.Loop)]
+    if loops and rng.random() < 0.5:
+        return _through_loop(value, rng.choice(loops), rng)
     if draw < 0.35:
         return value[:i] + value[i + 1 :]
     if draw < 0.5:
@@ -183,6 +186,33 @@ def _other_sequence(value: tuple, rng: random.Random, found: list[tuple[Path, An
     others = [v for p, v in found if p and p[-1] == path[-1] and isinstance(v, tuple) and type(v[0]) is type(value[0])]
     donor = rng.choice(others)
     return (*value[:i], rng.choice(donor), *value[i:])
+
+
+def _through_loop(value: tuple, at_: int, rng: random.Random) -> tuple:
+    """Move or copy a step into the loop beside it or out of it, join or split two loops, unwrap one, or give a loop another one's body."""
+    loop, draw = value[at_], rng.random()
+    steps = list(value)
+    if draw < 0.35 and len(value) > 1:
+        i = rng.choice([j for j in range(len(value)) if j != at_])
+        place = rng.choice((0, len(loop.body), rng.randrange(len(loop.body) + 1)))
+        steps[at_] = replace(loop, body=(*loop.body[:place], value[i], *loop.body[place:]))
+        if rng.random() < 0.7:
+            del steps[i]
+        return tuple(steps)
+    if draw < 0.7 and len(loop.body) > 1:
+        i = rng.randrange(len(loop.body))
+        if rng.random() < 0.7:
+            steps[at_] = replace(loop, body=loop.body[:i] + loop.body[i + 1 :])
+        steps.insert(at_ + rng.randrange(2), loop.body[i])
+        return tuple(steps)
+    if draw < 0.8:
+        return (*value[:at_], *loop.body, *value[at_ + 1 :])
+    if draw < 0.9 and len(loop.body) > 1:
+        cut = rng.randrange(1, len(loop.body))
+        return (*value[:at_], replace(loop, body=loop.body[:cut]), replace(loop, body=loop.body[cut:]), *value[at_ + 1 :])
+    i = rng.randrange(len(value))
+    wrapped = P.Loop(rng.choice(P.LOOP_VARIABLES), quasi(rng.choice((1, 1, 2))), (value[i],))
+    return (*value[:i], wrapped, *value[i + 1 :])
 
 
 def _other_part(value: Any, rng: random.Random, found: list[tuple[Path, Any]]) -> Any:

@@ -10,7 +10,7 @@ section's spec, which `meaning` evaluates on its own.
 
     spaces   bytes and their shadows        terms    expressions on numbers       meaning  specs
     expand   workers as lists of steps      compute  ops                         machine  interleavings
-    judge    the verdict
+    chip     what the target does not have          judge    the verdict
 """
 
 from __future__ import annotations

@@ -90,6 +90,8 @@ class Effects:
             raise Fault(f"out of bounds: a load of {len(bases)} x {cols} at row {row} of {step.fifo}")
         source = Box(space, tuple(bases), col, cols, formal.dtype)
         if slot.alias:
+            if row or any(slot.rows):
+                raise Fault(f"misuse: the alias {step.fifo} is bound to more than one window")
             for r, base in enumerate(bases):
                 slot.rows[row + r] = (space, base + _offset(formal.dtype, col))
                 slot.shown[row + r] = cols

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pavane.ir.program import Instance, Loop, Post, Process, Program, Rect, Run, Shape, Step, Wait
+from pavane.ir.program import Instance, Loop, Process, Program, Rect, Run, Shape, Step
+from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.spaces import Fault
 
 MOST_STEPS = 30_000
@@ -52,13 +53,15 @@ def sites_of(rect: Rect, env: dict[str, int]) -> list[Site]:
     return [(x, y) for y in range(y0, min(y1, y0 + 64)) for x in range(x0, min(x1, x0 + 64))]
 
 
-def tasks_of(program: Program, symbols: dict[str, int], budget: int = MOST_STEPS) -> list[Task]:
+def tasks_of(program: Program, target: SpatialTarget, symbols: dict[str, int], budget: int = MOST_STEPS) -> list[Task]:
     """Every worker on every site of its rectangle."""
     shapes = {shape.name: shape for shape in program.shapes}
     left = [budget]
     tasks = []
     for worker in program.workers:
         for site in sites_of(worker.rect, {}):
+            if not (0 <= site[0] < target.grid.width and 0 <= site[1] < target.grid.height):
+                raise Fault(f"misuse: {worker.name} stands outside the grid")
             origin = (worker.rect.x0.const, worker.rect.y0.const)
             own = {**symbols, "SITE_X": site[0] - origin[0], "SITE_Y": site[1] - origin[1]}
             actions: list[Action] = []
@@ -112,8 +115,3 @@ def _unrolled(body: tuple, env: dict[str, int], left: list[int]) -> Iterator[tup
                 raise TooLarge("too many turns")
             yield from _unrolled(node.body, {**env, node.var: turn}, left)
 
-
-def waits_and_posts(task: Task) -> Iterator[Wait | Post]:
-    for action in task.actions:
-        if isinstance(action.step, Wait | Post):
-            yield action.step

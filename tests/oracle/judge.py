@@ -14,6 +14,7 @@ from pavane.ir.expr import Indirect
 from pavane.ir.program import Load, Loop, Post, Program, Store, Tensor
 from pavane.ir.types import Const, Ints, row_bytes
 from pavane.targets.descriptor import SpatialTarget
+from tests.oracle.chip import require_on_chip
 from tests.oracle.compute import Effects
 from tests.oracle.expand import MOST_STEPS, Task, TooLarge, tasks_of
 from tests.oracle.machine import Machine
@@ -40,6 +41,7 @@ def judge(
 ) -> Verdict:
     """Run it. Interleavings beside the first are tried where several processes post to one counter."""
     try:
+        require_on_chip(program, target)
         for symbols in _points(program, points):
             _run(program, target, symbols, seed, most_steps)
     except Fault as fault:
@@ -63,20 +65,21 @@ def _points(program: Program, most: int) -> Iterator[Symbols]:
 
 def _run(program: Program, target: SpatialTarget, symbols: Symbols, seed: int, most_steps: int) -> None:
     rng = np.random.default_rng(seed)
-    tasks = tasks_of(program, symbols, most_steps)
+    tasks = tasks_of(program, target, symbols, most_steps)
     machine = _machine(program, target, symbols, len(tasks))
     data = _first_data(program, symbols, rng)
     for epoch in range(2):
         now = symbols if epoch == 0 else _next(program, symbols)
-        tasks = tasks_of(program, now, most_steps)
+        tasks = tasks_of(program, target, now, most_steps)
         _fill(program, machine.effects, data, now, rng)
         machine.effects.expect(now, expectations(program, data, now))
         machine.launch(tasks, _rounds(), numbers=True)
         machine.effects.require_all_stored()
         _require_transitions(program, machine.effects, now)
+        _require_outputs(program, machine.effects, now)
         if epoch == 0:
             first = tasks
-    for number, policy in enumerate(_policies(program, first, random.Random(seed))):
+    for policy in _policies(program, first, random.Random(seed)):
         again = _machine(program, target, symbols, len(first))
         again.effects = machine.effects
         for task in first:
@@ -84,7 +87,6 @@ def _run(program: Program, target: SpatialTarget, symbols: Symbols, seed: int, m
                 if action.touches is not None:
                     action.touches = [(_same(again, space), *rest) for space, *rest in action.touches]
         again.launch(first, policy, numbers=False)
-        _ = number
 
 
 def _same(machine: Machine, space: Space) -> Space:
@@ -127,7 +129,7 @@ def _first_data(program: Program, symbols: Symbols, rng: np.random.Generator) ->
     data = {t.name: np.full(prod(extents(t.shape, most)), np.nan) for t in program.tensors}
     for tensor in program.tensors:
         if tensor.role in ("WEIGHT", "STATE"):
-            count = prod(extents(tensor.shape, symbols))
+            count = data[tensor.name].size if tensor.role == "WEIGHT" else prod(extents(tensor.shape, symbols))
             if tensor.role == "STATE" and tensor.transition is not None:
                 row = tensor.transition.row.evaluate(symbols)
                 count = row * prod(extents(tensor.shape, symbols)[1:])
@@ -212,6 +214,18 @@ def _require_transitions(program: Program, effects: Effects, symbols: Symbols) -
             wanted[start * inner : (start + rows) * inner] = True
         if (written != wanted).any():
             raise Fault(f"wrong place: an epoch does not write the rows of {tensor.name} that its transition says")
+
+
+def _require_outputs(program: Program, effects: Effects, symbols: Symbols) -> None:
+    """Every element of every OUTPUT tensor was written in this epoch."""
+    for tensor in program.tensors:
+        if tensor.role == "OUTPUT":
+            space, base = effects.tensors[tensor.name]
+            shape = extents(tensor.shape, symbols)
+            count = prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
+            step = 1 if tensor.dtype != "q8_0" else 34
+            if (space.owner[base + 2 * (step > 1) : base + count : step] < 0).any():
+                raise Fault(f"lost write: OUTPUT {tensor.name} is not written whole")
 
 
 def _next(program: Program, symbols: Symbols) -> Symbols:

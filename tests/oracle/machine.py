@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -81,9 +82,10 @@ class Machine:
     def __init__(self, program: Program, target: SpatialTarget, effects: Effects, tasks: int) -> None:
         self.program, self.target, self.effects = program, target, effects
         self.task_count = tasks
-        aliases = sum(f.kind == "ALIAS" for s in program.shapes for f in s.fifos)
-        self.threads = 2 * tasks + aliases * target.sites
-        self.next_alias = 2 * tasks
+        aliases = [(s.name, f.name) for s in program.shapes for f in s.fifos if f.kind == "ALIAS"]
+        sites = [(x, y) for y in range(target.grid.height) for x in range(target.grid.width)]
+        self.alias_threads = {(site, *a): 2 * tasks + i for i, (site, a) in enumerate(product(sites, aliases))}
+        self.threads = 2 * tasks + len(self.alias_threads)
         self.memories: dict[Site, Space] = {}
         self.flags: dict[Site, Space] = {}
         self.queues: dict[tuple, Queue] = {}
@@ -107,10 +109,7 @@ class Machine:
             if fifo is None:
                 raise Fault(f"misuse: no FIFO {name}")
             flag = sum(k[0] == site for k in self.queues)
-            alias = fifo.kind == "ALIAS"
-            if alias:
-                self.next_alias += 1
-            self.queues[key] = Queue(fifo, self._slots(fifo, site), flag, self.next_alias - 1 if alias else -1)
+            self.queues[key] = Queue(fifo, self._slots(fifo, site), flag, self.alias_threads.get(key, -1))
         return self.queues[key]
 
     def _slots(self, fifo: Fifo, site: Site) -> list[Slot]:

@@ -1,6 +1,6 @@
 """Predicted cycles of a section on a target: the busiest resource of the slowest worker, and the pipeline's fill.
 
-    engine    sum over the worker's steps (load: request and bytes at the network's rate; fence: DRAM latency;
+    engine    sum over the worker's steps (load: requests and bytes at the network's rate; fence: DRAM latency;
               compute: the engine's rates; push: the handover; a bound block: a request and a new stream's latency)
     dram      bytes of all workers at the rate of all channels; a worker's bound blocks each start with a latency
     section   max(engines, dram) + the time of one turn of every other one of them
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pavane.cost.spread import Run, Spread, slowest_runs
-from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, total
+from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_requests, total
 from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y
 from pavane.targets.descriptor import SpatialTarget
 
@@ -97,7 +97,7 @@ def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, sprea
     if event.kind == "bind":
         return target.dram.request_cycles + target.dram.latency_cycles
     moved = event_bytes(event, lengths)
-    cycles = target.dram.request_cycles + -(-moved // site_rate(target))
+    cycles = target.dram.request_cycles * event_requests(event, lengths, target) + -(-moved // site_rate(target))
     if event.fifo_kind in ("MULTICAST_ROW", "MULTICAST_COLUMN"):
         cycles += _send_cycles(moved, target, spread.width if event.fifo_kind == "MULTICAST_ROW" else spread.height)
     return cycles

@@ -55,7 +55,8 @@ class Dim:
 class Event:
     """One step in its loops: `nest` pairs a loop variable with its turns at the symbols' expected values.
 
-    `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction.
+    `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction. `line`: elements
+    from one row of a window to the next where a window of so many columns is contiguous, else 0.
     """
 
     kind: Kind
@@ -67,6 +68,7 @@ class Event:
     dtype: str = ""
     mode: MatrixMode | None = None
     weights: tuple[int, int] = (0, 0)
+    line: int = 0
 
 
 Lengths = tuple[int, ...]
@@ -145,9 +147,8 @@ class _Reading:
         if isinstance(step, Load | Store):
             fifo = self._fifos[step.fifo]
             kind: Kind = "store" if isinstance(step, Store) else "bind" if fifo.kind == "ALIAS" else "load"
-            yield Event(
-                kind, engine.name, nest, self._window(step.tensor, step.window, nest), fifo.name, fifo.kind, fifo.dtype
-            )
+            dims, line = self._window(step.tensor, step.window, nest), self._line(step.tensor, step.window)
+            yield Event(kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line)
         elif isinstance(step, Push):
             yield Event("push", engine.name, nest)
         elif isinstance(step, Fence):
@@ -184,6 +185,11 @@ class _Reading:
             else self._dim(window.start[window.row], window.size[window.row], shape[window.row], nest)
         )
         return rows, self._dim(window.start[last], window.size[last], shape[last], nest)
+
+    def _line(self, tensor: str, window: Window) -> int:
+        shape = named(self._formals, tensor).shape
+        neighbours = window.row in (-1, len(shape) - 2)
+        return self._value(shape[-1]) if neighbours else 0
 
     def _span(self, span: Span, nest: tuple[tuple[str, int], ...]) -> Dim:
         return self._dim(span.start, span.size, span.limit, nest)
@@ -243,6 +249,12 @@ def _weigh(expr: Expr, engine: Engine, reduced: bool) -> tuple[int, int]:
     parts = [_weigh(arg, engine, reduced) for arg in args]
     outside, inside = sum(p[0] for p in parts), sum(p[1] for p in parts)
     return (outside, inside + own) if reduced else (outside + own, inside)
+
+
+def event_requests(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
+    """Requests of a load or store of these lengths."""
+    rows, cols = lengths
+    return target.dram.requests(rows, row_bytes(event.dtype, cols), rows == 1 or cols == event.line)
 
 
 def event_bytes(event: Event, lengths: Lengths) -> int:

@@ -8,6 +8,7 @@ import llvmlite.binding as llvm
 
 from pavane.native.cpu import Cpu
 from pavane.native.lower import DISMISS, LAUNCH, RESIDENT
+from pavane.native.packing import PACK
 
 _OPTIMISATION = 2
 _libraries = itertools.count()
@@ -30,17 +31,19 @@ def compile_object(text: str, cpu: Cpu) -> bytes:
 
 
 class Loaded:
-    """A loaded object: addresses of its three doors. They are valid while this lives."""
+    """A loaded object: addresses of its doors. They are valid while this lives."""
 
     def __init__(self, object_file: bytes) -> None:
         _initialise()
         self._jit = llvm.create_lljit_compiler(_machine(None))
         library = llvm.JITLibraryBuilder().add_object_img(object_file).add_current_process()
         library.export_symbol(LAUNCH).export_symbol(RESIDENT).export_symbol(DISMISS)
+        library.export_symbol(PACK)
         self._tracker = library.link(self._jit, f"pavane{next(_libraries)}")
         self.launch = self._tracker[LAUNCH]
         self.resident = self._tracker[RESIDENT]
         self.dismiss = self._tracker[DISMISS]
+        self.pack = self._tracker[PACK]
 
 
 def _initialise() -> None:

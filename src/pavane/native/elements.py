@@ -184,20 +184,26 @@ def store_block(code: Code, row: str, column: str, low: str, high: str) -> None:
     Halves are rounded away from zero; where d is 0, quants are 0.
     """
     block = code.at(row, byte_offset(code, "q8_0", column))
+    scale, quants = quantised_block(code, low, high)
+    code.store("half", scale, block)
+    for half, value in enumerate(quants):
+        code.store(f"<{LANES} x i8>", value, code.at(block, str(2 + LANES * half)))
+
+
+def quantised_block(code: Code, low: str, high: str) -> tuple[str, list[str]]:
+    """The scale (half) and the quants (two vectors of 16) of 32 f32."""
     absolute = [code.call(f"llvm.fabs.v{LANES}f32", F32, f"{F32} {v}", F32) for v in (low, high)]
     first_larger = code.value(f"fcmp ogt {F32} {absolute[0]}, {absolute[1]}")
     larger = code.value(f"select {MASK} {first_larger}, {F32} {absolute[0]}, {F32} {absolute[1]}")
     peak = code.call(f"llvm.vector.reduce.fmax.v{LANES}f32", "float", f"{F32} {larger}", F32)
     step = code.value(f"fdiv float {peak}, 127.0")
-    code.store("half", code.value(f"fptrunc float {step} to half"), block)
     zero = code.value(f"fcmp oeq float {step}, 0.0")
     inverse = code.value(f"select i1 {zero}, float 0.0, float {code.value(f'fdiv float 1.0, {step}')}")
     lanes = code.splat("float", LANES, inverse)
-    for half, value in enumerate((low, high)):
-        _store_quants(code, code.at(block, str(2 + LANES * half)), code.value(f"fmul {F32} {value}, {lanes}"))
+    quants = [_quants(code, code.value(f"fmul {F32} {value}, {lanes}")) for value in (low, high)]
+    return code.value(f"fptrunc float {step} to half"), quants
 
 
-def _store_quants(code: Code, place: str, ratio: str) -> None:
+def _quants(code: Code, ratio: str) -> str:
     rounded = code.call(f"llvm.round.v{LANES}f32", F32, f"{F32} {ratio}", F32)
-    quants = code.call(f"llvm.fptosi.sat.v{LANES}i8.v{LANES}f32", f"<{LANES} x i8>", f"{F32} {rounded}", F32)
-    code.store(f"<{LANES} x i8>", quants, place)
+    return code.call(f"llvm.fptosi.sat.v{LANES}i8.v{LANES}f32", f"<{LANES} x i8>", f"{F32} {rounded}", F32)

@@ -18,6 +18,7 @@ from pavane.ir.types import Q8_BLOCK
 from pavane.native.elements import gather_lanes, load_element, load_lanes, store_block, store_lanes
 from pavane.native.functions import FUNCTIONS, apply_function, f32_text
 from pavane.native.index import Scope, emit_guards, emit_index, emit_lanes, emit_length, moves_by_one
+from pavane.native.panels import store_panel_block
 from pavane.native.text import F32, I64, IOTA, LANES, MASK, Code, halving_sums
 from pavane.reject import OutsideFragment
 
@@ -27,11 +28,16 @@ _ALL = "<" + ", ".join(["i1 true"] * LANES) + ">"
 
 
 class Operand(NamedTuple):
-    """A slot or a carry in memory: its first byte, and the bytes from row to row."""
+    """A slot or a carry in memory: its first byte, and the bytes from row to row.
+
+    `packed`: the bytes are a packed weight's (`packing`). `panel`: a panel whose rows have so many columns (`panels`).
+    """
 
     dtype: str
     base: str
     row_bytes: int
+    packed: bool = False
+    panel: int = 0
 
 
 Resolve = Callable[[str], Operand]
@@ -78,7 +84,10 @@ class _Writer:
             place = code.add(emit_index(code, op.dst.col, scope), column)
             if block:
                 halves = [self._columns(scope, code.add(column, str(h)), None, columns, known) for h in (0, LANES)]
-                store_block(code, pointer, place, *halves)
+                if self.destination.panel:
+                    store_panel_block(code, pointer, place, self.destination.panel, *halves)
+                else:
+                    store_block(code, pointer, place, *halves)
             else:
                 mask = code.mask(code.sub(columns, column))
                 store_lanes(

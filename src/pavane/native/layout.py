@@ -16,6 +16,8 @@ import msgspec
 from pavane.ir.program import Compute, Counter, Instance, MatmulTiles, Program, Rect, Shape
 from pavane.ir.walk import bodies, leaves, named
 from pavane.native.matmul import scratch_bytes
+from pavane.native.packing import packed_formals
+from pavane.native.panels import panel_offsets
 from pavane.targets.descriptor import SpatialTarget
 
 GO, DONE, STOP, SPINS, TARGET = 0, 64, 128, 136, 144
@@ -102,10 +104,9 @@ def home_of(instance: Instance) -> tuple[int, int]:
 
 def _scratch(program: Program) -> Iterator[int]:
     for shape in program.shapes:
-        for _, body in bodies(shape):
-            yield from (
-                scratch_bytes(s.op) for _, s in leaves(body) if isinstance(s, Compute) and isinstance(s.op, MatmulTiles)
-            )
+        _, panels = panel_offsets(shape, packed_formals(program, shape))
+        products = (s.op for _, body in bodies(shape) for _, s in leaves(body) if isinstance(s, Compute))
+        yield panels + max([0, *(scratch_bytes(op) for op in products if isinstance(op, MatmulTiles))])
 
 
 def queue_cell_bytes(shape: Shape) -> int:

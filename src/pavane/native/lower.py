@@ -3,6 +3,7 @@
     launch(control)            one epoch: starts the other threads, does thread 0's share, returns when all have ended
     resident(control, thread)  what every other thread runs for its life: wait for an epoch, do its share, say so
     dismiss(control)           between epochs: every resident returns
+Beside them `pack` (see `packing`), which runs once, when weights are loaded.
 Two instances of a shape share its functions; only the table of addresses tells them apart.
 """
 
@@ -28,6 +29,7 @@ from pavane.native.layout import (
     home_of,
     rect_numbers,
 )
+from pavane.native.packing import define_pack
 from pavane.native.process import lower_process
 from pavane.native.sync import define_sync, emit_add, emit_wait
 from pavane.native.text import Code, Module
@@ -48,6 +50,7 @@ def lower_program(program: Program, layout: Layout, cpu: Cpu) -> str:
     _define_launch(module, layout)
     _define_resident(module)
     _define_dismiss(module)
+    define_pack(module)
     return str(module)
 
 

@@ -1,5 +1,6 @@
 """A MatmulTiles as a call of the kernel that keeps its tree.
 
+    transposed, q8_0 by packed q8_0, one fused lane       kernels_packed   a as a panel
     transposed, 16 lanes over the whole contraction       kernels_dot      a is widened to f32 first
     transposed, q8_0 by q8_0, 8 fused lanes               kernels_block    by blocks of 32
     not transposed, one lane                              kernels_outer
@@ -22,6 +23,9 @@ from pavane.native.kernels_block import block_kernel
 from pavane.native.kernels_dot import COLUMNS, dot_kernel, widen_kernel
 from pavane.native.kernels_ordered import ordered_kernel
 from pavane.native.kernels_outer import outer_kernel
+from pavane.native.kernels_packed import packed_kernel, panel_bytes
+from pavane.native.panels import panel_kernel
+from pavane.native.panels import scratch_bytes as panel_scratch_bytes
 from pavane.native.text import LANES, Code
 from pavane.reject import OutsideFragment
 
@@ -29,7 +33,7 @@ from pavane.reject import OutsideFragment
 def scratch_bytes(op: MatmulTiles) -> int:
     """What the op's kernel needs beside its operands."""
     row = -(-op.k.size // LANES) * LANES * 4
-    return row * (COLUMNS + op.rows.size)
+    return max(row * (COLUMNS + op.rows.size), panel_scratch_bytes(op))
 
 
 def emit_matmul(
@@ -55,6 +59,11 @@ def emit_matmul(
     with code.when(condition):
         target = _origin(code, dst, op.dst, scope)
         sizes = f"i64 {rows}, i64 {columns}, i64 {k}"
+        if b.packed:
+            left, left_row = _panel(code, op, a, rows, k, scratch, scope)
+            pointers = f"ptr {target}, i64 {dst.row_bytes}, ptr {left}, i64 {left_row}, ptr {b.base}, i64 {b.row_bytes}"
+            code.line(f"call void @{packed_kernel(code.module, cpu)}({pointers}, {sizes}, ptr {following})")
+            return
         choice = _choose(op, a, b)
         if choice == "ordered":
             kernel = ordered_kernel(code.module, a.dtype, b.dtype, op.transposed, op.tree)
@@ -130,6 +139,19 @@ def _origin(code: Code, operand: Operand, ref: Ref, scope: Scope) -> str:
 def _row_origin(code: Code, operand: Operand, ref: Ref, scope: Scope) -> str:
     row = code.at(operand.base, code.mul(emit_index(code, ref.row, scope), operand.row_bytes))
     return f"ptr {row}, i64 {operand.row_bytes}, i64 {emit_index(code, ref.col, scope)}"
+
+
+def _panel(
+    code: Code, op: MatmulTiles, a: Operand, rows: str, k: str, scratch: str, scope: Scope
+) -> tuple[str, int]:
+    """The rows of a as a panel: a carry that is one, or made in scratch."""
+    if a.panel:
+        return a.base, a.row_bytes
+    stride = panel_bytes(op.k.limit.const)
+    source = _origin(code, a, op.a, scope)
+    arguments = f"ptr {scratch}, i64 {stride}, ptr {source}, i64 {a.row_bytes}, i64 {rows}, i64 {k}"
+    code.line(f"call void @{panel_kernel(code.module)}({arguments})")
+    return scratch, stride
 
 
 def _widened(

@@ -7,8 +7,10 @@ watermark of STATE rows written.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import mmap
+from collections.abc import Iterable, Mapping
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +19,7 @@ from pavane.ir.program import Program, Tensor
 from pavane.ir.quasi import Domain, upper
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import symbol_domain
+from pavane.native.packing import pack_weight, packed_bytes
 from pavane.reject import LaunchReject
 
 _NUMPY = {
@@ -28,6 +31,7 @@ _NUMPY = {
     "q8_0": np.uint8,
 }
 _ALIGNMENT = 4096
+_LARGE_PAGE = 1 << 21
 
 
 def numpy_dtype(dtype: str) -> np.dtype:
@@ -56,6 +60,34 @@ def aligned(size_bytes: int) -> np.ndarray:
     return raw[start : start + size_bytes]
 
 
+def large(size_bytes: int) -> np.ndarray:
+    """Zeroed bytes in pages as large as the system gives."""
+    area = mmap.mmap(-1, size_bytes + _LARGE_PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            area.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(area, np.uint8)
+    start = -raw.ctypes.data % _LARGE_PAGE
+    return raw[start : start + size_bytes]
+
+
+def release(part: np.ndarray) -> None:
+    """Let the pages of a mapped file go that lie inside `part`; they come back when they are read. Other memory is left
+    alone.
+    """
+    owner: object = part
+    while isinstance(owner, np.ndarray):
+        whole, owner = owner, owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    first = part.ctypes.data - whole.ctypes.data
+    start, stop = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if not whole.flags.writeable and whole.ctypes.data % mmap.PAGESIZE == 0 and start < stop:
+        owner.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
+
 class Memory:
     """Bytes by tensor name; `watermark` is one past the last row that each STATE tensor's epochs have written."""
 
@@ -64,6 +96,7 @@ class Memory:
         self._domain = symbol_domain(program)
         self.watermark: dict[str, int] = {} if share is None else share.watermark
         self._bytes: dict[str, np.ndarray] = {}
+        self._packed: dict[str, np.ndarray] = {} if share is None else share._packed
         if share is None:
             _check_names(program, weights)
         elif weights:
@@ -93,8 +126,18 @@ class Memory:
             return arena[tensor.offset : tensor.offset + size]
         return aligned(size)
 
-    def address(self, name: str) -> int:
-        return self._bytes[name].ctypes.data
+    def address(self, name: str, packed: bool = False) -> int:
+        return (self._packed if packed else self._bytes)[name].ctypes.data
+
+    def pack(self, names: Iterable[str], door: int, threads: int) -> None:
+        """Make the packed copies that are not there yet, with a loaded program's `pack`."""
+        for name in names:
+            if name not in self._packed:
+                *rows, columns = self.extents(self.tensors[name])
+                made = large(packed_bytes(math.prod(rows), columns))
+                pack_weight(door, self._bytes[name], math.prod(rows), columns, threads, made)
+                self._packed[name] = made
+                release(self._bytes[name])
 
     def view(self, name: str, symbols: Mapping[str, int] | None) -> np.ndarray:
         """The tensor at those values of the symbols (None: at its greatest extents)."""

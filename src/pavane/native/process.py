@@ -47,7 +47,10 @@ from pavane.native.generic import Operand, emit_generic
 from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait
 from pavane.native.index import emit_index
 from pavane.native.layout import Layout, rect_numbers
+from pavane.native.kernels_packed import panel_bytes
 from pavane.native.matmul import emit_matmul, require_taken_as_stored
+from pavane.native.packing import packed_formals
+from pavane.native.panels import panel_offsets
 from pavane.native.queues import Queue, process_queues
 from pavane.native.sync import emit_add
 from pavane.native.text import Code, Module
@@ -88,8 +91,11 @@ class _Process:
         self.formals = {
             f.name: code.load("ptr", code.at("%formals", str(8 * i)), 8) for i, f in enumerate(shape.formals)
         }
-        self.queues = process_queues(code, shape, process, self.site, self.local)
+        packed = packed_formals(program, shape)
+        self.queues = process_queues(code, shape, process, self.site, self.local, packed)
         self.carries = {c.name: c for c in shape.carries}
+        self.panels, panel_bytes_ = panel_offsets(shape, packed)
+        self.scratch = code.at("%scratch", str(panel_bytes_))
         self.fills = {step.fifo: step for _, step in leaves(process.body) if isinstance(step, Load)}
 
     def body(self, nodes: tuple[Node, ...]) -> None:
@@ -186,7 +192,7 @@ class _Process:
             return
         require_taken_as_stored(self.shape, op)
         operands = (target, self._read(op.a.name), self._read(op.b.name))
-        emit_matmul(self.code, op, operands, self._following(op, operands[2]), "%scratch", self.cpu, self.scope)
+        emit_matmul(self.code, op, operands, self._following(op, operands[2]), self.scratch, self.cpu, self.scope)
 
     def _read(self, name: str) -> Operand:
         return self._carry(self.carries[name]) if name in self.carries else self.queues[name].read()
@@ -195,6 +201,9 @@ class _Process:
         return self._carry(self.carries[name]) if name in self.carries else self.queues[name].written()
 
     def _carry(self, carry: Carry) -> Operand:
+        if carry.name in self.panels:
+            base = self.code.at("%scratch", str(self.panels[carry.name]))
+            return Operand(carry.dtype, base, panel_bytes(carry.cols), panel=carry.cols)
         return Operand(carry.dtype, self.code.at(self.local, str(carry.address)), row_bytes(carry.dtype, carry.cols))
 
     def _following(self, op: MatmulTiles, b: Operand) -> str:

@@ -18,8 +18,12 @@ from pavane.native.windows import window_row_bytes
 from pavane.reject import OutsideFragment
 
 
-def process_queues(code: Code, shape: Shape, process: Process, site: str, local: str) -> dict[str, Queue]:
-    """The FIFOs that a process uses, by name. `site` is the site's number, `local` its memory."""
+def process_queues(
+    code: Code, shape: Shape, process: Process, site: str, local: str, packed: frozenset[str]
+) -> dict[str, Queue]:
+    """The FIFOs that a process uses, by name. `site` is the site's number, `local` its memory, `packed` the formals that
+    are bound to packed bytes.
+    """
     others = [p for p in shape.processes if p is not process]
     found = {}
     for number, fifo in enumerate(shape.fifos):
@@ -31,7 +35,7 @@ def process_queues(code: Code, shape: Shape, process: Process, site: str, local:
         if any(fifo.name in _used(p) for p in others):
             offset = code.add(code.mul(site, queue_cell_bytes(shape)), str(queue_offset(shape, number)))
             cell = code.at("%queues", offset)
-        found[fifo.name] = Queue(code, shape, fifo, local, cell)
+        found[fifo.name] = Queue(code, shape, fifo, local, cell, packed)
     return found
 
 
@@ -47,8 +51,11 @@ class Queue:
     that an ALIAS slot's next load will bind, as far as the load knows it.
     """
 
-    def __init__(self, code: Code, shape: Shape, fifo: Fifo, local: str, cell: str | None) -> None:
+    def __init__(
+        self, code: Code, shape: Shape, fifo: Fifo, local: str, cell: str | None, packed: frozenset[str]
+    ) -> None:
         self.fifo, self.alias = fifo, fifo.kind == "ALIAS"
+        self.packed = any(load.fifo == fifo.name and load.tensor in packed for load in _all_loads(shape))
         self.slot_bytes = fifo.rows * row_bytes(fifo.dtype, fifo.cols)
         self.row_bytes = _alias_row_bytes(shape, fifo) if self.alias else row_bytes(fifo.dtype, fifo.cols)
         self.filling, self.holding, self.following = (code.slot("ptr") for _ in range(3))
@@ -107,7 +114,7 @@ class Queue:
         return self._operand(self.filling if self._reserved else self.holding)
 
     def _operand(self, variable: str) -> Operand:
-        return Operand(self.fifo.dtype, self._code.load("ptr", variable, 8), self.row_bytes)
+        return Operand(self.fifo.dtype, self._code.load("ptr", variable, 8), self.row_bytes, self.packed)
 
     def _addresses(self) -> str:
         return self._own_addresses if self._cell is None else self._code.at(self._cell, str(ADDRESSES))
@@ -143,14 +150,14 @@ class Queue:
         code.store("i64", code.value(f"select i1 {last}, i64 0, i64 {following}"), self._indices[end], 8)
 
 
+def _all_loads(shape: Shape) -> tuple[Load, ...]:
+    return tuple(step for p in shape.processes for _, step in leaves(p.body) if isinstance(step, Load))
+
+
 def _alias_row_bytes(shape: Shape, fifo: Fifo) -> int:
     """Bytes from row to row of what an ALIAS FIFO is bound to: the same for all its loads."""
-    found = []
-    for process in shape.processes:
-        for _, step in leaves(process.body):
-            if isinstance(step, Load) and step.fifo == fifo.name:
-                found.append(window_row_bytes(named(shape.formals, step.tensor), step.window))
-    distinct = sorted(set(found))
+    loads = [load for load in _all_loads(shape) if load.fifo == fifo.name]
+    distinct = sorted({window_row_bytes(named(shape.formals, load.tensor), load.window) for load in loads})
     if len(distinct) != 1:
         raise OutsideFragment(
             "an ALIAS FIFO is bound to windows whose rows lie differently", where=fifo.name, needed=f"{distinct} bytes"

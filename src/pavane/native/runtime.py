@@ -32,6 +32,7 @@ from pavane.native.layout import (
 )
 from pavane.native.lower import lower_program
 from pavane.native.memory import Memory, aligned
+from pavane.native.packing import packed_formals, packed_weights
 from pavane.native.threads import Crew
 from pavane.reject import LaunchReject
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -132,6 +133,7 @@ class NativeProgram:
         self._transitions = state_transitions(program)
         self._symbols: dict[str, int] | None = None
         self._symbol_values = np.zeros(max(len(program.symbols), 1), dtype=np.int64)
+        memory.pack(packed_weights(program), loaded.pack, len(layout.threads))
         self._control, self._areas = _areas(program, layout, memory, self._symbol_values)
         self._crew = Crew(loaded, self._control, len(layout.threads))
         self._lock = threading.Lock()
@@ -201,7 +203,9 @@ def _areas(
 
 def _bind(program: Program, layout: Layout, memory: Memory, table: np.ndarray) -> None:
     """Every instance's formals, as addresses of the tensors they are bound to."""
+    packed = {shape.name: packed_formals(program, shape) for shape in program.shapes}
     for instance, offset in zip(program.instances, layout.bindings, strict=True):
         bound = {b.formal: b.tensor for b in instance.bindings}
-        addresses = [memory.address(bound[formal.name]) for formal in named(program.shapes, instance.shape).formals]
+        shape = named(program.shapes, instance.shape)
+        addresses = [memory.address(bound[f.name], f.name in packed[shape.name]) for f in shape.formals]
         table[offset : offset + 8 * len(addresses)].view(np.int64)[:] = addresses

@@ -52,6 +52,7 @@ from pavane.passes.template import (
     window,
 )
 from pavane.targets.descriptor import SpatialTarget
+from pavane.tensor_graph.fills import known_fill
 
 MASKED = -3.0e38
 
@@ -81,8 +82,8 @@ def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[
     grid = head_grid(op.rows, op.heads, op.width, target, symbols)
     block = min(target.tile[1], upper(op.live, symbols_domain(symbols)))
     operands = _operands(op, grid, block)
-    scores = choose_mode(target, op.q.dtype, op.k.dtype, op.q.fill, op.k.fill)
-    values = choose_mode(target, "f32", op.v.dtype, None, op.v.fill)
+    scores = choose_mode(target, op.q.dtype, op.k.dtype, known_fill(op.q), known_fill(op.k))
+    values = choose_mode(target, "f32", op.v.dtype, None, known_fill(op.v))
     columns = -(-upper(op.live, symbols_domain(symbols)) // block) * block
     carries = _carries(grid, columns, values)
     parts = _choreography(op, grid, block, columns, operands, scores, values, target)

@@ -19,8 +19,10 @@ from pavane.ir.digest import graph_digest, shape_digest
 from pavane.ir.program import (
     SITE_X,
     SITE_Y,
+    Compute,
     Counter,
     Front,
+    Init,
     Instance,
     Load,
     Post,
@@ -258,14 +260,17 @@ def _boundary_counters(program: Program, phases: tuple[int, ...], target: Spatia
 
 
 def _posting_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]:
-    """Engines of processes that end a section: they hand nothing on. They meet at boundaries."""
-    return _engines(program, target, lambda p: not _hands_on(p, program))
+    """Engines of processes that end a section: they store, or hand nothing on. They meet at boundaries."""
+    return _engines(program, target, lambda p: _stores(p) or not _hands_on(p))
 
 
 def _released_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]:
-    """Other engines of processes that begin a section (they load, or take nothing): a poster lets them go."""
+    """Other engines of processes that begin a section: a poster lets them go.
+
+    They load, take nothing, or compute before they take anything.
+    """
     posting = _posting_engines(program, target)
-    return _engines(program, target, lambda p: p.engine not in posting and (_loads(p) or not _takes(p)))
+    return _engines(program, target, lambda p: p.engine not in posting and (_loads(p) or not _takes(p) or _begins(p)))
 
 
 def _engines(program: Program, target: SpatialTarget, of: Callable[[Process], bool]) -> tuple[str, ...]:
@@ -273,7 +278,11 @@ def _engines(program: Program, target: SpatialTarget, of: Callable[[Process], bo
     return tuple(e.name for e in target.engines if e.name in chosen)
 
 
-def _hands_on(process: Process, program: Program) -> bool:
+def _stores(process: Process) -> bool:
+    return any(isinstance(step, Store) for _, step in leaves(process.body))
+
+
+def _hands_on(process: Process) -> bool:
     """Does the process push a FIFO that another process takes from?"""
     pushed = {step.fifo for _, step in leaves(process.body) if isinstance(step, Push)}
     taken = {step.fifo for _, step in leaves(process.body) if isinstance(step, Front)}
@@ -283,6 +292,12 @@ def _hands_on(process: Process, program: Program) -> bool:
 def _takes(process: Process) -> bool:
     pushed = {step.fifo for _, step in leaves(process.body) if isinstance(step, Push)}
     return any(isinstance(step, Front) and step.fifo not in pushed for _, step in leaves(process.body))
+
+
+def _begins(process: Process) -> bool:
+    """Does the process touch local memory before it waits for what another hands over?"""
+    first = next((step for _, step in leaves(process.body) if isinstance(step, Front | Init | Compute)), None)
+    return isinstance(first, Init | Compute)
 
 
 def _loads(process: Process) -> bool:

@@ -14,7 +14,16 @@ from pavane.passes.chain import ZERO, Link, Scope
 from pavane.passes.decoder_layer import norm_prologue
 from pavane.passes.decoder_tensors import LOCAL_ROPE_TABLE, ROPE_TABLE, Decoder
 from pavane.passes.gather import GatherOp, gather_section
-from pavane.passes.product import Grid, ProductOp, block_grid, input_rows, output_block, product_section, weight_rows
+from pavane.passes.product import (
+    Grid,
+    ProductOp,
+    block_grid,
+    input_rows,
+    normed_row_bytes,
+    output_block,
+    product_section,
+    weight_rows,
+)
 from pavane.passes.rowwise import RowwiseOp, matrix_axes, rowwise_section
 from pavane.passes.template import WRITER, Operand, extents, fixed_axis, window
 
@@ -44,7 +53,7 @@ def logits(d: Decoder, hidden: Tensor, every_row: bool) -> Program:
     """Final norm and the product with the output weight (the embedding when tied), of every row or of the last one."""
     c = d.config
     weight = d.weights["embedding" if c.tied_embeddings else "output"]
-    grid = block_grid(d.rows, c.vocabulary, d.target, d.symbols)
+    grid = block_grid(d.rows, c.vocabulary, d.target, d.symbols, normed_row_bytes(c.width))
     first, rows = ZERO, d.rows
     if not every_row:
         first, rows = d.rows - 1, quasi(1)

@@ -20,6 +20,7 @@ from pavane.passes.product import (
     block_grid,
     head_grid,
     input_rows,
+    normed_row_bytes,
     output_block,
     product_section,
     weight_rows,
@@ -82,7 +83,7 @@ def _head_product(d: Decoder, layer: int, which: str, hidden: Tensor, out: Tenso
     """
     c = d.config
     heads = c.heads if which == "q" else c.kv_heads
-    grid = head_grid(d.rows, heads, c.head_width, d.target, d.symbols)
+    grid = head_grid(d.rows, heads, c.head_width, d.target, d.symbols, normed_row_bytes(c.width))
     is_state = out.role == "STATE"
     turned = which != "v"
     epilogue, row_operands, item_operands = _head_epilogue(d, layer, which, grid, turned)
@@ -225,7 +226,8 @@ def _block_product(
 ) -> Program:
     """A product over blocks of the output's columns; `other` is read block by block as R."""
     weight = d.weights[f"layers.{layer}.{which}"]
-    grid = block_grid(d.rows, weight.shape[0].const, d.target, d.symbols)
+    stays = normed_row_bytes(k) if prologue[0] else 0
+    grid = block_grid(d.rows, weight.shape[0].const, d.target, d.symbols, stays)
     block = () if other is None else (Operand("R", other, grid.output_shape(d.rows), grid.output_window()),)
     return product_section(
         ProductOp(

@@ -27,6 +27,7 @@ from pavane.passes.rowwise import RowwiseOp, matrix_axes, rowwise_section
 from pavane.passes.streaming import streaming_section
 from pavane.passes.template import WRITER, Operand, window
 from pavane.targets.descriptor import SpatialTarget
+from pavane.tensor_graph.fills import known_fill
 from pavane.tensor_graph.recognised import AttentionOp, GatherOp, ProductOp, RecognisedOp, RowsOp
 
 
@@ -45,7 +46,7 @@ def _product(op: ProductOp, target: SpatialTarget) -> Program:
         return from_q8(op, target)
     if op.prologue:
         return whole_row_product(op, target)
-    ride = choose_mode(target, a.dtype, b.dtype, a.fill, b.fill)
+    ride = choose_mode(target, a.dtype, b.dtype, known_fill(a), known_fill(b))
     if op.transposed and ride.mode.lanes > 1:
         return whole_row_product(op, target)
     return streaming_section(op, ride, target)

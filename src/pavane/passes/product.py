@@ -1,8 +1,13 @@
 """A product section: y[r, n] = epilogue(SUM_k a[r, k] * w[n, k]), `a` the input or a panel made by a prologue.
 
     rows of items: [load x, gains] prologue links -> carries, the last one the panel
-      items:       load w; acc = 0; acc += a . w^T over the whole K; epilogue links -> carries, the last one the slot;
-      store
+      items:       acc = 0; acc += a . w^T; epilogue links -> carries, the last one the slot; store
+
+How w, and a, come (`Streams`) follows from the engine's tree and from the memory:
+
+    whole    lanes run over the whole of K: w has whole rows in its slot
+    weight   one lane in ascending k, which any cut of K keeps: w comes in blocks along LV_KBLOCK, a is whole
+    both     as `weight`, and a is too large for a site: it comes, and its prologue is done, block by block
 
 The weight moves as it is stored. Items are blocks of the output's columns, or (`per_head`) one head each, whose index
 guards the ops. Under INT8_ACTIVATIONS a q8_0 weight meets a q8_0 panel; without a prologue one is made from the input.
@@ -18,6 +23,7 @@ import msgspec
 
 from pavane.ir.expr import Expr, fn
 from pavane.ir.program import (
+    LV_KBLOCK,
     Carry,
     Init,
     Items,
@@ -31,13 +37,17 @@ from pavane.ir.program import (
     Tensor,
     Window,
 )
-from pavane.ir.quasi import Quasi, quasi
-from pavane.passes.chain import Link, Scope, generic, generic_scope, into_carries, spec_scope
+from pavane.ir.quasi import Domain, Quasi, quasi, upper
+from pavane.ir.types import Q8_BLOCK, row_bytes
+from pavane.passes.buffers import usable_bytes
+from pavane.passes.chain import ZERO, Link, Scope, generic, generic_scope, into_carries, spec_scope
 from pavane.passes.matrix_mode import Ride, choose_mode, is_exact, tree_of
 from pavane.passes.template import (
     COMPUTE,
     READER_B,
+    RESIDENT_PART,
     WRITER,
+    Around,
     Axis,
     On,
     Operand,
@@ -53,6 +63,7 @@ from pavane.passes.template import (
     over_items,
     pop,
     result,
+    row_axis,
     symbols_domain,
     template_program,
     template_shape,
@@ -60,8 +71,10 @@ from pavane.passes.template import (
     window,
 )
 from pavane.targets.descriptor import SpatialTarget
+from pavane.tensor_graph.fills import known_fill
 
 Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
+Streams = Literal["whole", "weight", "both"]
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -115,18 +128,25 @@ class ProductOp(msgspec.Struct, frozen=True):
         return (self.input, *self.prologue_operands, self.weight, *self.row_operands, *self.item_operands, self.output)
 
 
-def block_grid(rows: Quasi, columns: int, target: SpatialTarget, symbols: Sequence[Symbol]) -> Grid:
-    """Blocks of a tile's columns."""
+def block_grid(
+    rows: Quasi, columns: int, target: SpatialTarget, symbols: Sequence[Symbol], bytes_a_row: int = 0
+) -> Grid:
+    """Blocks of a tile's columns; `bytes_a_row` of an item's rows stay on the site with all columns."""
     domain = symbols_domain(symbols)
-    return Grid(axis(rows, target.tile[0], "LV_ITEM_Y", domain), axis(columns, target.tile[1], "LV_ITEM_X", domain))
+    return Grid(row_axis(rows, bytes_a_row, target, domain), axis(columns, target.tile[1], "LV_ITEM_X", domain))
 
 
-def head_grid(rows: Quasi, heads: int, width: int, target: SpatialTarget, symbols: Sequence[Symbol]) -> Grid:
+def head_grid(
+    rows: Quasi, heads: int, width: int, target: SpatialTarget, symbols: Sequence[Symbol], bytes_a_row: int = 0
+) -> Grid:
     """One head an item, its whole width in the slot."""
-    columns = fixed_axis(width, width)
-    return Grid(
-        axis(rows, target.tile[0], "LV_ITEM_Y", symbols_domain(symbols)), columns, index_axis(heads, "LV_ITEM_X")
-    )
+    row_blocks = row_axis(rows, bytes_a_row, target, symbols_domain(symbols))
+    return Grid(row_blocks, fixed_axis(width, width), index_axis(heads, "LV_ITEM_X"))
+
+
+def normed_row_bytes(k: int) -> int:
+    """What a row takes that is normed into a panel: itself and the panel."""
+    return 2 * row_bytes("f32", k)
 
 
 def input_rows(name: str, tensor: Tensor, rows: Axis, extent: Quasi, k: int, first_row: Quasi | int = 0) -> Operand:
@@ -154,10 +174,12 @@ def product_section(op: ProductOp, target: SpatialTarget, symbols: Sequence[Symb
     ride = _ride(op, prologue, int8, target)
     if prologue:
         prologue = (*prologue[:-1], msgspec.structs.replace(prologue[-1], dtype=ride.a))
-    parts, carries = _choreography(op, prologue, ride, target)
+    streams = _streams(op, prologue, ride, target, symbols_domain(symbols))
+    moved = _in_blocks(op, streams, target)
+    parts, carries = _choreography(moved, prologue, ride, target, streams)
     numerics = _numerics(op, prologue, ride, int8)
     shape = template_shape(
-        op.name, op.operands, (_spec(op, prologue),), op.grid.items, numerics, parts, carries, target, ride.engine.name
+        op.name, moved.operands, (_spec(op, prologue),), op.grid.items, numerics, parts, carries, target, ride.engine.name
     )
     return template_program(op.section, shape, op.operands, symbols, target)
 
@@ -165,8 +187,8 @@ def product_section(op: ProductOp, target: SpatialTarget, symbols: Sequence[Symb
 def _ride(op: ProductOp, prologue: Sequence[Link], int8: bool, target: SpatialTarget) -> Ride:
     weight = op.weight.tensor
     if prologue:
-        return choose_mode(target, "q8_0" if int8 else "f32", weight.dtype, None, weight.fill)
-    return choose_mode(target, op.input.tensor.dtype, weight.dtype, op.input.tensor.fill, weight.fill)
+        return choose_mode(target, "q8_0" if int8 else "f32", weight.dtype, None, known_fill(weight))
+    return choose_mode(target, op.input.tensor.dtype, weight.dtype, known_fill(op.input.tensor), known_fill(weight))
 
 
 def _numerics(op: ProductOp, prologue: Sequence[Link], ride: Ride, int8: bool) -> Numerics:
@@ -177,31 +199,98 @@ def _numerics(op: ProductOp, prologue: Sequence[Link], ride: Ride, int8: bool) -
     return Numerics("FLOAT", ride.accumulator, ((op.input.formal, ride.a), *operands), exact)
 
 
+def _streams(
+    op: ProductOp, prologue: Sequence[Link], ride: Ride, target: SpatialTarget, domain: Domain
+) -> Streams:
+    """How the operands come. What is summed over a row must have the whole row, whatever it takes."""
+    if tree_of(ride.mode, True).lanes > 1 or op.k <= _k_tile(target):
+        return "whole"
+    stay = [o for o in (op.input, *op.prologue_operands) if o.window.size[-1] == op.k]
+    rows = upper(op.grid.rows.limit, domain)
+    height = min(op.grid.rows.size, rows)
+    sizes = [o.slot[0] * row_bytes(o.tensor.dtype, op.k) for o in stay] + [height * row_bytes(ride.a, op.k)]
+    large = sum(sizes[: len(stay) + bool(prologue)]) > usable_bytes(target) // RESIDENT_PART
+    return "both" if large and not any(link.per_row for link in prologue) else "weight"
+
+
+def _k_tile(target: SpatialTarget) -> int:
+    """Whole blocks of every stored type."""
+    return -(-target.tile[1] // Q8_BLOCK) * Q8_BLOCK
+
+
+def _k_axis(k: int, target: SpatialTarget) -> Axis:
+    size = min(k, _k_tile(target))
+    return Axis(size * quasi(LV_KBLOCK), size, quasi(k).ceil(size), quasi(k))
+
+
+def _in_blocks(op: ProductOp, streams: Streams, target: SpatialTarget) -> ProductOp:
+    """The operands that come in blocks of K with windows of a block."""
+    ks = _k_axis(op.k, target)
+
+    def moved(operand: Operand) -> Operand:
+        start, size = operand.window.start, operand.window.size
+        if size[-1] != op.k:
+            return operand
+        block = msgspec.structs.replace(operand.window, start=(*start[:-1], ks.start), size=(*size[:-1], ks.size))
+        return msgspec.structs.replace(operand, window=block)
+
+    if streams == "whole":
+        return op
+    weighed = msgspec.structs.replace(op, weight=moved(op.weight))
+    if streams == "weight":
+        return weighed
+    others = tuple(moved(operand) for operand in op.prologue_operands)
+    return msgspec.structs.replace(weighed, input=moved(op.input), prologue_operands=others)
+
+
 def _choreography(
-    op: ProductOp, prologue: Sequence[Link], ride: Ride, target: SpatialTarget
+    op: ProductOp, prologue: Sequence[Link], ride: Ride, target: SpatialTarget, streams: Streams
 ) -> tuple[tuple[Part, ...], tuple[Carry, ...]]:
     grid, rows, guard = op.grid, op.grid.rows.span, op.grid.guard
     scope = generic_scope(op.operands, rows.start)
-    before, held = (op.input, *op.prologue_operands), op.row_operands
-    if not prologue:
-        before, held = (), (op.input, *held)
-    k = whole(op.k)
-    panel_ops, panel_carries = into_carries(prologue, scope, rows, k)
+    ks = _k_axis(op.k, target)
+    k = whole(op.k) if streams == "whole" else ks.span
+    panel_ops, panel_carries = into_carries(prologue, scope, rows, ks.span if streams == "both" else whole(op.k))
     cuts, cut_carries = into_carries(_cut(op.epilogue[:-1]), _of_acc(scope), rows, grid.cols.span, guard)
     last = generic(_last(op), _of_acc(scope), op.output.fifo, rows, grid.cols.span, guard)
-    a = prologue[-1].name if prologue else op.input.fifo
-    product = MatmulTiles(
-        Ref("acc"), Ref(a), Ref(op.weight.fifo), True, rows, grid.cols.span, k, tree_of(ride.mode, True), guard
-    )
-    prepare = (*loads(before, target), front(*before), compute(*panel_ops), pop(*before)) if prologue else ()
-    item = (
-        load(op.weight, target), *loads(op.item_operands, target),
-        On(COMPUTE, (Init("acc"),)), front(op.weight), compute(product), pop(op.weight),
-        front(*op.item_operands), compute(*cuts), *result(op.output, last), pop(*op.item_operands),
-    )  # fmt: skip
-    parts = over_items(grid.items, (*prepare, *loads(held, target), front(*held)), item, (pop(*held),))
+    source = prologue[-1].name if prologue else op.input.fifo
+    a = Ref(source, ZERO, ks.start) if streams == "weight" else Ref(source)
+    tree = tree_of(ride.mode, True)
+    product = MatmulTiles(Ref("acc"), a, Ref(op.weight.fifo), True, rows, grid.cols.span, k, tree, guard)
+    sources = (op.input, *op.prologue_operands)
+    bring = (*loads(sources, target), front(*sources), *((compute(*panel_ops),) if panel_ops else ()))
+    multiply = (load(op.weight, target), front(op.weight), compute(product), pop(op.weight))
+    before, after = _stay(bring, op.row_operands, sources, bool(prologue), streams, target)
+    arrive = (*loads(op.item_operands, target), *((front(*op.item_operands),) if op.item_operands else ()))
+    finish = (compute(*cuts), *result(op.output, last), pop(*op.item_operands))
+    init = On(COMPUTE, (Init("acc"),))
+    if streams == "whole":
+        first = (load(op.weight, target), *loads(op.item_operands, target), init)
+        product_once = (front(op.weight), compute(product), pop(op.weight))
+        item: tuple[Part, ...] = (*first, *product_once, front(*op.item_operands), *finish)
+    elif streams == "weight":
+        item = (init, Around(LV_KBLOCK, ks.count, multiply), *arrive, *finish)
+    else:  # what comes once an item comes first: a section is begun by what another process hands over
+        item = (*arrive, init, Around(LV_KBLOCK, ks.count, (*bring, *multiply, pop(*sources))), *finish)
+    parts = over_items(grid.items, before, item, after)
     acc = Carry("acc", grid.rows.size, grid.cols.size, ride.accumulator)
     return parts, (*panel_carries, acc, *cut_carries)
+
+
+def _stay(
+    bring: tuple[Part, ...],
+    held: tuple[Operand, ...],
+    sources: tuple[Operand, ...],
+    has_panel: bool,
+    streams: Streams,
+    target: SpatialTarget,
+) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """What is done before and after the items of a row: a panel is made, other operands are held."""
+    if streams == "both":
+        return (*loads(held, target), front(*held)), (pop(*held),)
+    if has_panel:
+        return (*bring, pop(*sources), *loads(held, target), front(*held)), (pop(*held),)
+    return (*loads((*sources, *held), target), front(*sources, *held)), (pop(*sources, *held),)
 
 
 def _cut(links: Sequence[Link]) -> tuple[Link, ...]:

@@ -47,11 +47,14 @@ from pavane.ir.program import (
     Window,
 )
 from pavane.ir.quasi import Domain, Quasi, quasi, upper
+from pavane.passes.buffers import usable_bytes
 from pavane.targets.descriptor import SpatialTarget, target_digest
+from pavane.tensor_graph.fills import known_fill
 
 READER_A, READER_B, COMPUTE, WRITER = "reader_a", "reader_b", "compute", "writer"
 STAGES = (READER_A, READER_B, COMPUTE, WRITER)
 PLACEHOLDER_DEPTH = 2  # `size_buffers` chooses
+RESIDENT_PART = 2  # whole rows that stay while items stream may take the memory divided by this
 Y, X = quasi(LV_ITEM_Y), quasi(LV_ITEM_X)
 
 
@@ -123,6 +126,14 @@ def axis(extent: Quasi | int, tile: int, var: str, domain: Domain) -> Axis:
     if most == 1 or (not extent.is_const and most <= tile):
         return fixed_axis(extent, most)
     return Axis(size * quasi(var), size, extent.ceil(size), extent)
+
+
+def row_axis(extent: Quasi | int, bytes_a_row: int, target: SpatialTarget, domain: Domain) -> Axis:
+    """Blocks of rows along LV_ITEM_Y: a tile's, halved until rows that take `bytes_a_row` of a site fit beside the rest."""
+    rows = min(target.tile[0], upper(quasi(extent), domain))
+    while rows > 1 and rows * bytes_a_row > usable_bytes(target) // RESIDENT_PART:
+        rows = -(-rows // 2)
+    return axis(extent, rows, LV_ITEM_Y, domain)
 
 
 def fixed_axis(extent: Quasi | int, most: int) -> Axis:
@@ -221,7 +232,7 @@ def fifo_of(operand: Operand, target: SpatialTarget) -> Fifo:
 
 def formal_of(operand: Operand) -> Formal:
     role: Literal["OUT", "IN"] = "OUT" if operand.stage == WRITER else "IN"
-    return Formal(operand.formal, operand.shape, operand.tensor.dtype, role, operand.tensor.fill)
+    return Formal(operand.formal, operand.shape, operand.tensor.dtype, role, known_fill(operand.tensor))
 
 
 def template_shape(

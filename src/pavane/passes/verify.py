@@ -1,8 +1,10 @@
-"""verify: PERSISTENT -> VERIFIED. Proves the program, has the independent checker accept the proof, attaches the certificate.
+"""verify: PERSISTENT -> VERIFIED. Proves the program, has the independent checker accept the proof, attaches the
+certificate.
 
-Decides nothing. A section whose SCRATCH has no place yet is checked as a part of the program that `compose` will make. The program that
-comes back is what its own canonical bytes decode to, so that a file of it has the digest that is certified. Refuses with the class of the
-obligation that is not shown (NotProven and its subclasses), with a witness.
+Decides nothing. A section whose SCRATCH has no place yet is checked as a part of the program that `compose` will
+make. The program that comes back is what its own canonical bytes decode to, so that a file of it has the digest that
+is certified. Refuses with the class of the obligation that is not shown (NotProven and its subclasses), with a
+witness.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
     send         the engine is busy start_cycles; each link of the path (multicast: tree) is held while bytes pass
     post         the engine is busy post_cycles; it arrives hop_cycles a hop later
 
-Bytes are interleaved over the channels by address, `dram.alignment_bytes` at a time; a tensor starts at channel 0,
-SCRATCH at its offset in the arena.
+Bytes are interleaved over the channels by address, a page (without pages `dram.alignment_bytes`) at a time; a tensor
+starts at channel 0, SCRATCH at its offset in the arena. Where DRAM has pages each page of each row is a request.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from pavane.sim.timing import Split, count_bytes, split_bytes
 def bind_load(context: Context, step: Load) -> Handler:
     fifo, agent, place = context.fifo(step.fifo), context.agent, context.place
     split = _splitter(context, context.section.formals[step.tensor], step)
+    requests = _requests(context, context.section.formals[step.tensor], step)
     channels, clock, dram = context.machine.channels, context.machine.clock, context.machine.target.dram
     timed, alias, name = context.machine.timed, fifo.fifo.kind == "ALIAS", context.label("load", step.tensor)
 
@@ -38,10 +39,11 @@ def bind_load(context: Context, step: Load) -> Handler:
         agent.unfenced += 1
         if not timed:
             return 0
-        agent.last_done_at = channels.stream(clock.now + dram.request_cycles, parts) + dram.latency_cycles
+        busy = requests(rows, cols)
+        agent.last_done_at = channels.stream(clock.now + busy, parts) + dram.latency_cycles
         agent.done_at = max(agent.done_at, agent.last_done_at)
-        agent.worked("load", name, dram.request_cycles)
-        return dram.request_cycles
+        agent.worked("load", name, busy)
+        return busy
 
     if not context.machine.functional:
         return load
@@ -59,6 +61,7 @@ def bind_load(context: Context, step: Load) -> Handler:
 def bind_store(context: Context, step: Store) -> Handler:
     fifo, agent, place = context.fifo(step.fifo), context.agent, context.place
     split = _splitter(context, context.section.formals[step.tensor], step)
+    requests = _requests(context, context.section.formals[step.tensor], step)
     machine, target = context.machine, context.machine.target
     channels, clock, dram = machine.channels, machine.clock, target.dram
     latency = 0 if target.alias else dram.latency_cycles
@@ -74,10 +77,11 @@ def bind_store(context: Context, step: Store) -> Handler:
         agent.unfenced += 1
         if not timed:
             return 0
-        agent.last_done_at = channels.stream(clock.now + dram.request_cycles, parts) + latency
+        busy = requests(rows, cols)
+        agent.last_done_at = channels.stream(clock.now + busy, parts) + latency
         agent.done_at = max(agent.done_at, agent.last_done_at)
-        agent.worked("store", name, dram.request_cycles)
-        return dram.request_cycles
+        agent.worked("store", name, busy)
+        return busy
 
     if not machine.functional:
         return store
@@ -95,7 +99,7 @@ def bind_store(context: Context, step: Store) -> Handler:
 def _splitter(context: Context, formal: FormalState, step: Load | Store) -> Callable[[int, int, int], Split]:
     """(address in the formal, rows, columns) -> bytes per channel."""
     dram = context.machine.target.dram
-    unit, count = dram.alignment_bytes, dram.channels
+    unit, count = dram.interleave_bytes, dram.channels
     period, pitch, item = unit * count, window_pitch(formal, step.window), row_bytes(formal.dtype, 1)
 
     def split(address: int, rows: int, cols: int) -> Split:
@@ -103,6 +107,17 @@ def _splitter(context: Context, formal: FormalState, step: Load | Store) -> Call
         return split_bytes((formal.base + address) % period, rows, width, pitch or width, unit, count)
 
     return split
+
+
+def _requests(context: Context, formal: FormalState, step: Load | Store) -> Callable[[int, int], int]:
+    """(rows, columns) -> cycles that the engine is busy with the requests of a window."""
+    dram, pitch, item = context.machine.target.dram, window_pitch(formal, step.window), row_bytes(formal.dtype, 1)
+
+    def cycles(rows: int, cols: int) -> int:
+        width = units(cols, formal.dtype) * item
+        return dram.request_cycles * dram.requests(rows, width, pitch in (0, width))
+
+    return cycles
 
 
 def bind_send(context: Context, step: Send) -> Handler:

@@ -45,6 +45,7 @@ def _positive_figures(target: SpatialTarget) -> Iterator[str]:
         "noc.start_cycles": target.noc.start_cycles,
         "dram.latency_cycles": target.dram.latency_cycles,
         "dram.request_cycles": target.dram.request_cycles,
+        "dram.page_bytes": target.dram.page_bytes,
         "launch.cycles": target.launch.cycles,
     }
     yield from (f"{name} = {value} must not be negative" for name, value in costs.items() if value < 0)
@@ -60,6 +61,9 @@ def _limits(target: SpatialTarget) -> Iterator[str]:
     for name, value in (("memory", target.memory.alignment_bytes), ("dram", target.dram.alignment_bytes)):
         if value > 0 and value & (value - 1):
             yield f"{name}.alignment_bytes = {value} must be a power of two"
+    page, unit = target.dram.page_bytes, target.dram.alignment_bytes
+    if page > 0 and unit > 0 and page % unit:
+        yield f"dram.page_bytes = {page} must be a multiple of dram.alignment_bytes = {unit}"
 
 
 def _engines(target: SpatialTarget) -> Iterator[str]:

@@ -94,8 +94,12 @@ class Noc(Part, frozen=True, kw_only=True):
     multicast: bool
 
 
-class Dram(Part, frozen=True, kw_only=True):
-    """Memory beside the chip, shared by all sites: `channels`, each `bytes_per_cycle`."""
+class Dram(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """Memory beside the chip, shared by all sites: `channels`, each `bytes_per_cycle`.
+
+    `page_bytes`: addresses go round the channels page by page, and a request stays inside a page and is contiguous (0: in
+    units of the alignment, and one request moves any window).
+    """
 
     bytes: int
     channels: int
@@ -103,6 +107,20 @@ class Dram(Part, frozen=True, kw_only=True):
     latency_cycles: int
     request_cycles: int
     alignment_bytes: int
+    page_bytes: int = 0
+
+    @property
+    def interleave_bytes(self) -> int:
+        """How many neighbouring bytes lie in one channel."""
+        return self.page_bytes or self.alignment_bytes
+
+    def requests(self, rows: int, bytes_a_row: int, contiguous: bool) -> int:
+        """How many requests move a window of so many rows; `contiguous`: each row begins where the one before ends."""
+        if not self.page_bytes:
+            return 1
+        if contiguous:
+            return -(-rows * bytes_a_row // self.page_bytes)
+        return rows * -(-bytes_a_row // self.page_bytes)
 
 
 class Launch(Part, frozen=True, kw_only=True):

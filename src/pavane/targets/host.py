@@ -79,7 +79,7 @@ def _core(lanes: int) -> Engine:
         for b in ("f32", "f16", "bf16", "q8_0")
     ]  # fmt: skip
     modes.append(
-        MatrixMode(a="q8_0", b="q8_0", accumulator="f32", operand_bits=8, accumulator_bits=24, lanes=8, fused=True,
+        MatrixMode(a="q8_0", b="q8_0", accumulator="f32", operand_bits=8, accumulator_bits=24, lanes=1, fused=True,
                    tile=(1, 32, 1), cycles=1)
     )  # fmt: skip
     return Engine(

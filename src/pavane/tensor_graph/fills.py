@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
+from pavane.ir.program import Tensor
 from pavane.ir.types import INTEGER_DTYPES, SIGNIFICAND_BITS, Const, Fill, Floats, Ints
 
 LIMIT = 1 << 24
@@ -86,3 +87,8 @@ def _clamp(value: int, lo: int, hi: int) -> int:
 
 def _ints(lo: int, hi: int) -> Fill:
     return Ints(lo, hi) if max(abs(lo), abs(hi)) <= LIMIT else Floats()
+
+
+def known_fill(tensor: Tensor) -> Fill:
+    """What a section may rely on: values of INPUT and WEIGHT are checked at launch, others are not proven."""
+    return tensor.fill if tensor.role in ("INPUT", "WEIGHT") else Floats()

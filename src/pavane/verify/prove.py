@@ -1,7 +1,7 @@
 """The prover: evidence for a program, in a form that the checker can check by itself.
 
-It may be clever and may be wrong; nothing that it says is trusted. Its evidence is one reference schedule a shape. Raises ProgressRefused where it
-finds none.
+It may be clever and may be wrong; nothing that it says is trusted. Its evidence is one reference schedule a shape.
+Raises ProgressRefused where it finds none.
 """
 
 from __future__ import annotations

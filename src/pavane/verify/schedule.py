@@ -1,21 +1,23 @@
 """One sequential order of every step of a section: evidence for progress, and the written order of merged stages.
 
-`find_schedule(shape, processes)` is greedy list scheduling on abstract state: every process runs its steps as far as it can, in
-the order given (producers first); when none can go on, all processes that stand at a loop of one variable and extent, and whose
-FIFOs and counters have both their ends among them, enter that loop together, for one turn that must leave the state as it found it.
-Deterministic. Raises ProgressRefused with the circle of who waits for what.
+`find_schedule(shape, processes)` is greedy list scheduling on abstract state: every process runs its steps as far as
+it can, in the order given (producers first); when none can go on, all processes that stand at a loop of one variable
+and extent, and whose FIFOs and counters have both their ends among them, enter that loop together, for one turn that
+must leave the state as it found it. Deterministic. Raises ProgressRefused with the circle of who waits for what.
 
-`merge_stages(stages, shape)` is for `persist`: give every stage as a `Process` of its own (its group's rectangle, its engine, its body, a
-unique name; producers before consumers); it returns one process for every engine and rectangle, rectangles of an engine disjoint,
-each the schedule restricted to that engine's stages. Where a stage's rectangle is cut, SITE_X and SITE_Y of its steps are
-shifted, so that they count inside the new rectangle. A process of one stage keeps the stage's name; one of several is named after its
-engine (`core`, or `core.0`, `core.1` where there are several).
+`merge_stages(stages, shape)` is for `persist`: give every stage as a `Process` of its own (its group's rectangle, its
+engine, its body, a unique name; producers before consumers); it returns one process for every engine and rectangle,
+rectangles of an engine disjoint, each the schedule restricted to that engine's stages. Where a stage's rectangle is
+cut, SITE_X and SITE_Y of its steps are shifted, so that they count inside the new rectangle. A process of one stage
+keeps the stage's name; one of several is named after its engine (`core`, or `core.0`, `core.1` where there are
+several).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pavane.ir.program import (
     SITE_X,
@@ -38,6 +40,7 @@ from pavane.ir.program import (
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.walk import leaves, substituted
 from pavane.reject import ProgressRefused
+from pavane.verify.check.section import named_by
 from pavane.verify.check.site_state import Box, SiteState, box
 
 Schedule = tuple[Do | Turns, ...]
@@ -47,7 +50,7 @@ def find_schedule(shape: Shape, processes: Sequence[Process] | None = None) -> S
     """A schedule of the shape's processes (or of `processes`, with the shape's FIFOs and counters)."""
     chosen = tuple(shape.processes if processes is None else processes)
     search = _search(shape, chosen)
-    found = _run(search, {i: body for i, body in enumerate(search.bodies)})
+    found = _run(search, dict(enumerate(search.bodies)))
     if isinstance(found, _Stuck):
         raise _refusal(shape, search, found)
     return found
@@ -107,8 +110,8 @@ def _rectangles(boxes: Sequence[Box], members: Sequence[int]) -> tuple[tuple[Box
     xs = sorted({edge for b in boxes for edge in b[:2]})
     ys = sorted({edge for b in boxes for edge in b[2:]})
     groups: dict[tuple[int, ...], list[Box]] = {}
-    for y0, y1 in zip(ys, ys[1:], strict=False):
-        for x0, x1 in zip(xs, xs[1:], strict=False):
+    for y0, y1 in pairwise(ys):
+        for x0, x1 in pairwise(xs):
             inside = tuple(
                 m
                 for m, b in zip(members, boxes, strict=True)
@@ -125,7 +128,7 @@ def _joined(cells: list[Box]) -> list[Box]:
     return [whole] if area == (whole[1] - whole[0]) * (whole[3] - whole[2]) else cells
 
 
-# --- the search ---------------------------------------------------------------------------------------------------------
+# --- the search -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -191,13 +194,13 @@ _OTHER = {"pusher": "popper", "popper": "pusher", "poster": "waiter", "waiter": 
 
 
 def _ends(body: _Body, nest: tuple) -> list[tuple[str, str, tuple]]:
-    found = []
+    found: list[tuple[str, str, tuple]] = []
     for node in body:
         if isinstance(node, _Block):
             found.extend((name, end, (node.var, node.extent, *inner)) for name, end, inner in node.ends)
         elif type(node.step) in _END:
             step = node.step
-            found.append((step.counter if isinstance(step, Post | Wait) else step.fifo, _END[type(step)], nest))
+            found.append((named_by(step), _END[type(step)], nest))
     return found
 
 
@@ -273,7 +276,7 @@ def _closed(search: _Search, group: dict[int, _Block]) -> list[dict[int, _Block]
 
 
 def _parts(group: dict[int, _Block]) -> list[dict[int, _Block]]:
-    """The whole set first; then the sets of processes that share no FIFO or counter, for when the whole is unbalanced."""
+    """The whole set first; then, for when it is unbalanced, the sets that share no FIFO or counter."""
     if not group:
         return []
     parts: list[tuple[set[str], list[int]]] = []
@@ -289,7 +292,7 @@ def _parts(group: dict[int, _Block]) -> list[dict[int, _Block]]:
     return whole if len(parts) == 1 else whole + [{p: group[p] for p in part[1]} for part in parts]
 
 
-# --- the refusal --------------------------------------------------------------------------------------------------------
+# --- the refusal ------------------------------------------------------------------------------------------------------
 
 
 def _deepest(search: _Search, standing: dict[int, _Leaf | _Block]) -> _Stuck:
@@ -319,6 +322,6 @@ def _refusal(shape: Shape, search: _Search, stuck: _Stuck) -> ProgressRefused:
 
 
 def _who(search: _Search, step: Step, process: int) -> str:
-    name = step.counter if isinstance(step, Wait) else step.fifo  # type: ignore[union-attr]
+    name = named_by(step)
     others = [search.processes[p].name for p in search.waiters.get(name, ()) if p != process]
     return " or ".join(others) or "no process"

@@ -96,7 +96,7 @@ def test_a_descriptor_prints_as_the_toml_that_it_is(tmp_path):
 def test_targets_are_listed():
     lines = done("targets").splitlines()
     assert any(line.startswith("toy ") and "2 x 2 sites" in line for line in lines)
-    assert "one of host, toy" in refused(4, "targets", "nothing")
+    assert "one of blackhole_p150, host, " in refused(4, "targets", "nothing")
     assert "1 to 256" in refused(4, "targets", "host", "--cores", "0")
 
 

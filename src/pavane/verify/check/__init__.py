@@ -1,25 +1,29 @@
-"""The independent checker: does a program, with its certificate, keep the ten obligations, for every value of its symbols?
+"""The independent checker: does a program, with its certificate, keep the ten obligations, for every value of its
+symbols?
 
     check(program, target) -> Report        facts established, per obligation
     check_part(program, target) -> Report   the same for one section that `compose` will make part of a program
-    raises NotProven                        the class of the first obligation that is not shown; `terms` holds all others
+    raises NotProven                        the class of the first obligation not shown; `terms` holds all others
 
-It trusts no pass, imports only `ir`, `targets` and `reject`, and reasons about the fragment that `fragment` admits (outside it:
-OutsideFragment, which says nothing about the program). One file per obligation states its mathematics; the other files are evidence that they
-share. Each shape is checked once; instances cost a few table look-ups each; tiles and sites cost nothing.
+It trusts no pass, imports only `ir`, `targets` and `reject`, and reasons about the fragment that `fragment` admits
+(outside it: OutsideFragment, which says nothing about the program). One file per obligation states its mathematics;
+the other files are evidence that they share. Each shape is checked once; instances cost a few table look-ups each;
+tiles and sites cost nothing.
 
     coverage bounds balance capacity progress order multicast replay numerics meaning
-    evidence: section (steps placed)  abstract_run (schedule replayed)  ownership  values (terms)  facts, boundaries (clocks)  bindings
+    evidence: section (steps placed)  abstract_run (schedule replayed)  ownership  values (terms)
+              facts and boundaries (clocks)  bindings
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pavane.ir.digest import graph_digest, program_digest
-from pavane.ir.program import Program, ShapeSchedule
-from pavane.ir.quasi import Unbounded
+from pavane.ir.program import Program, Shape, ShapeSchedule
+from pavane.ir.quasi import Domain, Unbounded
 from pavane.ir.walk import symbol_domain
 from pavane.reject import CertificateMismatch, NotProven, OutsideFragment
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -31,13 +35,15 @@ from pavane.verify.check.capacity import capacity, counters
 from pavane.verify.check.coverage import coverage
 from pavane.verify.check.fragment import admit
 from pavane.verify.check.meaning import meaning
-from pavane.verify.check.multicast import multicast
+from pavane.verify.check.multicast import multicast, multicast_leaders
 from pavane.verify.check.numerics import numerics
 from pavane.verify.check.order import program_order, section_order
 from pavane.verify.check.progress import progress
 from pavane.verify.check.replay import replay
 from pavane.verify.check.section import Section, section_of
 from pavane.verify.check.values import evaluate
+
+T = TypeVar("T")
 
 OBLIGATIONS = (
     "coverage", "bounds", "balance", "capacity", "progress", "order", "multicast", "replay", "numerics", "meaning",
@@ -70,8 +76,8 @@ def check(program: Program, target: SpatialTarget) -> Report:
 def check_part(program: Program, target: SpatialTarget) -> Report:
     """Accept one section as a part of a program that is still to be composed.
 
-    All rules, except that its SCRATCH tensors need no place yet and what it reads of SCRATCH and STATE is taken as given. A part that reads
-    them is no program: `check` refuses it, and so does every engine.
+    All rules, except that its SCRATCH tensors need no place yet and what it reads of SCRATCH and STATE is taken as
+    given. A part that reads them is no program: `check` refuses it, and so does every engine.
     """
     if len(program.instances) != 1:
         raise OutsideFragment(
@@ -139,20 +145,25 @@ class _Findings:
 
     def ask(self, obligation: str, of: str, rule: Callable[[], str]) -> bool:
         """Run a rule; note its fact or its refusal."""
+        what = self.evidence(of, rule)
+        if what is not None:
+            self.facts.append(Fact(obligation, of, what))
+        return what is not None
+
+    def evidence(self, of: str, make: Callable[[], T]) -> T | None:
+        """What `make` gives, or nothing and its refusal noted."""
         try:
-            self.facts.append(Fact(obligation, of, rule()))
+            return make()
         except NotProven as refusal:
             self.refusals.append(refusal)
-            return False
         except (ValueError, Unbounded, OverflowError, RecursionError) as error:
             self.refusals.append(
                 OutsideFragment(f"figures or expressions are too large to reason about: {error}", where=of)
             )
-            return False
-        return True
+        return None
 
 
-def _section(findings: _Findings, shape, symbols) -> Section | None:  # noqa: ANN001
+def _section(findings: _Findings, shape: Shape, symbols: Domain) -> Section | None:
     try:
         return section_of(shape, symbols)
     except NotProven as refusal:
@@ -165,38 +176,22 @@ def _check_section(findings: _Findings, section: Section, schedule: ShapeSchedul
     name = section.shape.name
     if not findings.ask("capacity", name, lambda: capacity(section, target)):
         return
-    covered = findings.ask("coverage", name, lambda: coverage(section))
-    owned = findings.ask("order", name, lambda: section_order(section))
-    run = []
-    if not findings.ask("progress", name, lambda: progress(section, _kept(run, abstract_run(section, schedule)))):
-        pass
-    balanced = bool(run) and findings.ask("balance", name, lambda: balance(section, run[0]))
-    if run:
-        findings.ask("replay", name, lambda: replay(section, run[0]))
-    leaders = []
-
-    def sent() -> str:
-        found, fact = multicast(section)
-        leaders.append(found)
-        return fact
-
-    if not (findings.ask("multicast", name, sent) and covered and owned and balanced):
+    sound = findings.ask("coverage", name, lambda: coverage(section))
+    sound &= findings.ask("order", name, lambda: section_order(section))
+    run = findings.evidence(name, lambda: abstract_run(section, schedule))
+    if run is not None:
+        sound &= findings.ask("progress", name, lambda: progress(section, run))
+        sound &= findings.ask("balance", name, lambda: balance(section, run))
+        sound &= findings.ask("replay", name, lambda: replay(section, run))
+    leaders = findings.evidence(name, lambda: multicast_leaders(section))
+    if leaders is None or run is None or not sound:
         return
-    evidence = []
-
-    def stays_inside() -> str:
-        evidence.append(evaluate(section, leaders[0]))
-        return bounds(section, evidence[0])
-
-    findings.ask("bounds", name, stays_inside)
-    if evidence:
-        findings.ask("numerics", name, lambda: numerics(section, evidence[0], target))
-        findings.ask("meaning", name, lambda: meaning(section, evidence[0]))
-
-
-def _kept(into: list, value):  # noqa: ANN001, ANN202
-    into.append(value)
-    return value
+    findings.ask("multicast", name, lambda: multicast(leaders))
+    values = findings.evidence(name, lambda: evaluate(section, leaders))
+    if values is not None:
+        findings.ask("bounds", name, lambda: bounds(section, values))
+        findings.ask("numerics", name, lambda: numerics(section, values, target))
+        findings.ask("meaning", name, lambda: meaning(section, values))
 
 
 def _check_program(
@@ -204,14 +199,11 @@ def _check_program(
 ) -> None:
     """What holds between sections."""
     symbols = symbol_domain(program)
-    memories = []
-
-    def bind() -> str:
-        memories.append(memory_of(program, symbols, target, part))
-        return bindings(program, sections, memories[0], symbols)
-
-    if findings.ask("meaning", program.name, bind):
-        findings.ask("order", program.name, lambda: program_order(program, sections, memories[0], symbols))
+    memory = findings.evidence(program.name, lambda: memory_of(program, symbols, target, part))
+    if memory is not None and findings.ask(
+        "bounds", program.name, lambda: bindings(program, sections, memory, symbols)
+    ):
+        findings.ask("order", program.name, lambda: program_order(program, sections, memory, symbols))
     findings.ask("capacity", program.name, lambda: _own_counters(program, target))
 
 

@@ -1,13 +1,14 @@
 """Replaying the certificate's schedule of a section on abstract state: each loop one turn.
 
-The schedule must contain, restricted to each process, exactly that process's steps in its own order, with its own loops. Where every
-blocking step is enabled when its turn comes, where every loop's turn leaves the state as it found it, and where the end is the
-beginning, then the schedule with all turns written out is one complete execution for every value of the symbols: `blocked`, `unbalanced` and
-`left_over` say where it is not.
+The schedule must contain, restricted to each process, exactly that process's steps in its own order, with its own
+loops. Where every blocking step is enabled when its turn comes, where every loop's turn leaves the state as it found
+it, and where the end is the beginning, then the schedule with all turns written out is one complete execution for
+every value of the symbols: `blocked`, `unbalanced` and `left_over` say where it is not.
 
-One complete execution is enough. Each FIFO has one pushing and one popping process a site and each counter one waiting process
-(rule `balance`), so no step that is enabled is ever disabled by another process; extents and counts depend on no data. Hence any execution
-that stops early could be continued, and all complete (the diamond argument for Kahn networks with bounded queues).
+One complete execution is enough. Each FIFO has one pushing and one popping process a site and each counter one
+waiting process (rule `balance`), so no step that is enabled is ever disabled by another process; extents and counts
+depend on no data. Hence any execution that stops early could be continued, and all complete (the diamond argument for
+Kahn networks with bounded queues).
 """
 
 from __future__ import annotations

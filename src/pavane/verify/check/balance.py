@@ -1,10 +1,11 @@
-"""Balance: each FIFO has one pushing and one popping process on every site it is used on, with the same token nest; each turn is neutral.
+"""Balance: each FIFO has one pushing and one popping process on every site it is used on, with the same token nest;
+each turn is neutral.
 
-Token nest: restrict a process's loop tree to the `Push` (or `Front`) steps of one FIFO and drop empty loops. When the two trees are
-equal, the n-th slot pushed and the n-th slot in front belong to the same step pair and the same loop values, because both
-processes enumerate them in the same lexicographic order and a FIFO keeps order. `Reserve` stands like `Push`, `Pop` like `Front`. Then pushes and pops
-are equally many for every value of the symbols without counting them. What a turn of a loop does to FIFOs and counters is read
-from the replayed schedule.
+Token nest: restrict a process's loop tree to the `Push` (or `Front`) steps of one FIFO and drop empty loops. When the
+two trees are equal, the n-th slot pushed and the n-th slot in front belong to the same step pair and the same loop
+values, because both processes enumerate them in the same lexicographic order and a FIFO keeps order. `Reserve` stands
+like `Push`, `Pop` like `Front`. Then pushes and pops are equally many for every value of the symbols without counting
+them. What a turn of a loop does to FIFOs and counters is read from the replayed schedule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Bindings: each formal is its tensor or a legal view of it, may be used as it is, and no written formal shares bytes within its section.
+"""Bindings: each formal is its tensor or a legal view of it, may be used as it is, and no written formal shares bytes
+within its section.
 
-A view is the tensor's first elements read row-major with the formal's shape. Evidence for `bounds` (an access inside the formal is inside the
-tensor), `meaning` (which tensors a section works on) and `order` (which instances touch the same bytes).
+A view is the tensor's first elements read row-major with the formal's shape. Evidence for `bounds` (an access inside
+the formal is inside the tensor), `meaning` (which tensors a section works on) and `order` (which instances touch the
+same bytes).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from pavane.verify.check.section import Section
 class Memory:
     """Which tensors share bytes: a tensor with itself, and SCRATCH tensors whose places in the arena overlap.
 
-    `part`: the program is one section of another; its SCRATCH has no places, and what it reads of SCRATCH and STATE is given.
+    `part`: the program is one section of another; its SCRATCH has no places, and what it reads of SCRATCH and STATE
+    is given.
     """
 
     tensors: dict[str, Tensor]
@@ -41,7 +44,7 @@ def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bo
         raise CapacityRefused(
             "the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes"
         )
-    sharing = {name: (name,) for name in tensors if name not in spans}
+    sharing: dict[str, tuple[str, ...]] = {name: (name,) for name in tensors if name not in spans}
     ordered = sorted(spans.items(), key=lambda item: (item[1], item[0]))
     for name, (start, end) in ordered:
         sharing[name] = tuple(other for other, (low, high) in ordered if other == name or (low < end and start < high))
@@ -85,7 +88,7 @@ def _view(formal: Formal, tensor: Tensor, symbols: Domain, where: str) -> None:
         raise BoundsRefused(f"a formal of {formal.dtype} is bound to a tensor of {tensor.dtype}", where=where)
     if formal.role != "IN" and tensor.role in ("INPUT", "WEIGHT"):
         raise OrderRefused(f"a section writes {tensor.role} memory", where=where)
-    if not _fill_holds(formal, tensor):
+    if formal.role != "OUT" and not _fill_holds(formal, tensor):
         raise NumericsRefused("the section assumes values that the tensor does not promise", where=where)
     if formal.shape == tensor.shape:
         return
@@ -115,13 +118,9 @@ def elements(shape: tuple[Quasi, ...]) -> Quasi | None:
 def _fill_holds(formal: Formal, tensor: Tensor) -> bool:
     if isinstance(formal.fill, Floats) or formal.fill == tensor.fill:
         return isinstance(formal.fill, Floats) or tensor.role in ("INPUT", "WEIGHT")
-    both = isinstance(formal.fill, Ints) and isinstance(tensor.fill, Ints)
-    return (
-        both
-        and tensor.role in ("INPUT", "WEIGHT")
-        and formal.fill.lo <= tensor.fill.lo
-        and tensor.fill.hi <= formal.fill.hi
-    )  # type: ignore[union-attr]
+    if not isinstance(formal.fill, Ints) or not isinstance(tensor.fill, Ints) or tensor.role not in ("INPUT", "WEIGHT"):
+        return False
+    return formal.fill.lo <= tensor.fill.lo and tensor.fill.hi <= formal.fill.hi
 
 
 def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> None:

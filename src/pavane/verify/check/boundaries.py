@@ -1,24 +1,30 @@
-"""The program above its sections: workers run them in order, with rounds of counters at the boundaries. Evidence for `order`.
+"""The program above its sections: workers run them in order, with rounds of counters at the boundaries. Evidence for
+`order`.
 
-Every worker runs each section's process once, in the order of the sections; on every site of a process exactly one worker runs it.
+Every worker runs each section's process once, in the order of the sections; on every site of a process exactly one
+worker runs it.
 
-**Rounds.** All program counters that are posted to whole rectangles form one family. Poster: a site of a worker that posts. The r-th group of posts of a poster (posts with no other turn
-between) gives one post to every counter on all its sites; the r-th wait of a waiter takes as many posts as there are posters, P.
+**Rounds.** All program counters that are posted to whole rectangles form one family. Poster: a site of a worker that
+posts. The r-th group of posts of a poster (posts with no other turn between) gives one post to every counter on all
+its sites; the r-th wait of a waiter takes as many posts as there are posters, P.
 
-*Barrier lemma.* When a wait of round r completes, every poster has begun round r. Proof: let W be the first wait, in time, that completes before
-some poster X has begun its round r (r being W's round). W has consumed r*P posts of its counter; X has given at most r-1 of them,
-so some poster Y has given at least r+1, and Y's post of round r+1 comes after a wait of round r (condition *paced*), which
-completed earlier than W, so X had begun round r. Contradiction. With one poster the condition is not needed: posts are counted in order.
+*Barrier lemma.* When a wait of round r completes, every poster has begun round r. Proof: let W be the first wait, in
+time, that completes before some poster X has begun its round r (r being W's round). W has consumed r*P posts of its
+counter; X has given at most r-1 of them, so some poster Y has given at least r+1, and Y's post of round r+1 comes
+after a wait of round r (condition *paced*), which completed earlier than W, so X had begun round r. Contradiction.
+With one poster the condition is not needed: posts are counted in order.
 
-**Local counters.** A counter whose posts go to the poster's own site has one poster a site: its r-th wait follows the r-th post by counting. A post of it
-may have as many before it on their way as the poster does not know to be taken.
+**Local counters.** A counter whose posts go to the poster's own site has one poster a site: its r-th wait follows the
+r-th post by counting. A post of it may have as many before it on their way as the poster does not know to be taken.
 
-*In flight.* Where on every waiting site a poster begins round r+1 only after that site's waiter has completed round r (condition *drained*),
-at most rounds r+1 and r+2 are in flight on a counter: 2 * P <= 2**(bits - 1). Otherwise all posts of an epoch are: P * rounds <= 2**(bits - 1).
+*In flight.* Where on every waiting site a poster begins round r+1 only after that site's waiter has completed round r
+(condition *drained*), at most rounds r+1 and r+2 are in flight on a counter: 2 * P <= 2**(bits - 1). Otherwise all
+posts of an epoch are: P * rounds <= 2**(bits - 1).
 
-**Clocks.** Sites with the same workers form a class. For each engine of a class the run keeps, at its current point: `own[e]`: the last section whose accesses by
-engine e on this very site happen before; `all[(c, e)]`: the same on every site of class c; `rounds`: the last round known to be complete;
-`waited[k]`: the last wait for counter k that this site has completed. Inside a section clocks flow along `facts`, between sections along each worker, over a
+**Clocks.** Sites with the same workers form a class. For each engine of a class the run keeps, at its current point:
+`own[e]`: the last section whose accesses by engine e on this very site happen before; `all[(c, e)]`: the same on
+every site of class c; `rounds`: the last round known to be complete; `waited[k]`: the last wait for counter k that
+this site has completed. Inside a section clocks flow along `facts`, between sections along each worker, over a
 boundary to everybody.
 """
 
@@ -26,6 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeVar
 
 from pavane.ir.program import SITE_X, SITE_Y, Counter, Post, Program, Rect, Run, Wait, Worker
 from pavane.ir.quasi import quasi
@@ -34,6 +42,8 @@ from pavane.verify.check.balance import overlaps
 from pavane.verify.check.facts import BEGIN, DONE, END, LOCAL, TENSORS, Facts, facts
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.site_state import Box, box
+
+K = TypeVar("K")
 
 
 @dataclass
@@ -49,11 +59,16 @@ class Clock:
         return Clock(dict(self.own), dict(self.all), self.rounds, dict(self.waited))
 
     def join(self, other: Clock) -> None:
-        for mine, theirs in ((self.own, other.own), (self.all, other.all), (self.waited, other.waited)):
-            for key, value in theirs.items():
-                if mine.get(key, -1) < value:  # type: ignore[call-overload]
-                    mine[key] = value  # type: ignore[index]
+        _join(self.own, other.own)
+        _join(self.all, other.all)
+        _join(self.waited, other.waited)
         self.rounds = max(self.rounds, other.rounds)
+
+
+def _join(mine: dict[K, int], theirs: dict[K, int]) -> None:
+    for key, value in theirs.items():
+        if mine.get(key, -1) < value:
+            mine[key] = value
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,9 @@ class _Walk:
 
 
 def walk_program(program: Program, sections: dict[str, Section], visit: Callable[[Access], None]) -> str:
-    """Run all sections in order on clocks and show `visit` every access; refuses workers and boundaries that do not fit."""
+    """Run all sections in order on clocks and show `visit` every access; refuses workers and boundaries that do not
+    fit.
+    """
     walk = _walk(program, sections)
     _advance(walk)
     for number, instance in enumerate(program.instances):
@@ -122,7 +139,9 @@ def _walk(program: Program, sections: dict[str, Section]) -> _Walk:
                 )
     classes = _classes(program, boxes)
     local = frozenset(t.counter for w in program.workers for t in w.body if isinstance(t, Post) and not _is_constant(t))
-    posters = tuple(i for i, w in enumerate(program.workers) if any(isinstance(t, Post) and t.counter not in local for t in w.body))
+    posters = tuple(
+        i for i, w in enumerate(program.workers) if any(isinstance(t, Post) and t.counter not in local for t in w.body)
+    )
     sites = sum((boxes[i][1] - boxes[i][0]) * (boxes[i][3] - boxes[i][2]) for i in posters)
     clocks = {(c.number, engine): Clock() for c in classes for engine in c.workers}
     walk = _Walk(
@@ -149,8 +168,8 @@ def _classes(program: Program, boxes: tuple[Box, ...]) -> tuple[Class, ...]:
     xs = sorted({edge for b in boxes for edge in b[:2]})
     ys = sorted({edge for b in boxes for edge in b[2:]})
     areas: dict[tuple[int, ...], list] = {}
-    for y0, y1 in zip(ys, ys[1:], strict=False):
-        for x0, x1 in zip(xs, xs[1:], strict=False):
+    for y0, y1 in pairwise(ys):
+        for x0, x1 in pairwise(xs):
             here = tuple(i for i, b in enumerate(boxes) if b[0] <= x0 < b[1] and b[2] <= y0 < b[3])
             if here:
                 entry = areas.setdefault(here, [(x0, y0), 0])
@@ -161,7 +180,7 @@ def _classes(program: Program, boxes: tuple[Box, ...]) -> tuple[Class, ...]:
     return tuple(found)
 
 
-# --- the family of counters ---------------------------------------------------------------------------------------------
+# --- the family of counters -------------------------------------------------------------------------------------------
 
 
 def _family(walk: _Walk) -> None:
@@ -194,7 +213,7 @@ def _inside(inner: Box, outer: Box) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[2] <= inner[2] and inner[3] <= outer[3]
 
 
-# --- turns --------------------------------------------------------------------------------------------------------------
+# --- turns ------------------------------------------------------------------------------------------------------------
 
 
 def _advance(walk: _Walk) -> None:
@@ -310,7 +329,9 @@ def _wait(walk: _Walk, number: int, turn: Wait) -> None:
 
 
 def _released(walk: _Walk, round_: int) -> Clock:
-    """What happens before the completion of a round: all that any poster knew, and each poster's own site on all its sites."""
+    """What happens before the completion of a round: all that any poster knew, and each poster's own site on all its
+    sites.
+    """
     clock = Clock(rounds=round_)
     for place, known in walk.posted[round_]:
         clock.join(Clock(all=known.all))
@@ -334,7 +355,7 @@ def _point(site: tuple[int, int]) -> Box:
     return site[0], site[0] + 1, site[1], site[1] + 1
 
 
-# --- sections -----------------------------------------------------------------------------------------------------------
+# --- sections ---------------------------------------------------------------------------------------------------------
 
 
 def _section(walk: _Walk, number: int, section: Section, visit: Callable[[Access], None]) -> None:
@@ -416,7 +437,7 @@ def _at(
     return clock
 
 
-# --- the end ------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 
 def _ended(walk: _Walk) -> None:

@@ -1,9 +1,10 @@
 """Bounds: every access inside its tensor, every element read inside what was written, every region inside its buffer.
 
-- A window is clipped at its tensor's extent, so only its start can leave the tensor: each start is >= 0, or indirect with [lo, hi) inside the
-  extent. A q8_0 window begins and ends at whole blocks.
-- An element read at (row, col) of a value that is valid on [o, o + len(s)): o <= row and row <= o + size - 1 and row <= o + (limit - start) - 1, for
-  all values of the counted variables where the op's spans are not empty; columns alike. Each guard of the value holds under the op's guards.
+- A window is clipped at its tensor's extent, so only its start can leave the tensor: each start is >= 0, or indirect
+  with [lo, hi) inside the extent. A q8_0 window begins and ends at whole blocks.
+- An element read at (row, col) of a value that is valid on [o, o + len(s)): o <= row and row <= o + size - 1 and row
+  <= o + (limit - start) - 1, for all values of the counted variables where the op's spans are not empty; columns
+  alike. Each guard of the value holds under the op's guards.
 - A region [o, o + len(s)) written: 0 <= o and o + size <= extent or o + (limit - start) <= extent of the buffer.
 """
 
@@ -14,7 +15,7 @@ from pavane.ir.program import Load, Store
 from pavane.ir.quasi import Domain, Quasi, lower
 from pavane.ir.types import Q8_BLOCK, Ints
 from pavane.reject import BoundsRefused
-from pavane.verify.check.inequalities import Counted, guard_holds, never_negative, never_positive
+from pavane.verify.check.inequalities import Counted, aligned, guard_holds, never_negative, never_positive
 from pavane.verify.check.section import Actor, Leaf, Section
 from pavane.verify.check.values import Evidence, Piece, Read, Write
 
@@ -82,14 +83,10 @@ def _indirect(section: Section, index: Indirect, extent: Quasi, where: str) -> N
 
 
 def _blocks(start: object, size: int, where: str) -> None:
-    if not (isinstance(start, Quasi) and _multiple(start, Q8_BLOCK) and size % Q8_BLOCK == 0):
+    if not (isinstance(start, Quasi) and aligned(start) and size % Q8_BLOCK == 0):
         raise BoundsRefused(
             "a window of q8_0 does not begin and end at whole blocks of 32", where=where, needed=f"{start} +: {size}"
         )
-
-
-def _multiple(value: Quasi, of: int) -> bool:
-    return value.const % of == 0 and all(coefficient % of == 0 for coefficient, _ in value.terms)
 
 
 def _write(section: Section, write: Write) -> None:
@@ -101,7 +98,7 @@ def _write(section: Section, write: Write) -> None:
             raise BoundsRefused(
                 f"a {what} outside {write.name} may be written",
                 where=write.where,
-                needed=f"{_words(piece.offset)} +: {piece.span.size}",
+                needed=f"{piece.offset} +: {piece.span.size}",
                 available=f"{extent} {what}s",
             )
 
@@ -127,15 +124,11 @@ def _inside(read: Read, index: Quasi, piece: Piece, what: str) -> None:
     if first and all(_below(end, read.domain, read.counted) for end in ends):
         return
     raise BoundsRefused(
-        f"{what} {_words(index)} of {read.name} may be outside the {what}s that hold something",
+        f"{what} {index} of {read.name} may be outside the {what}s that hold something",
         where=read.where,
-        needed=f"inside {_words(piece.offset)} +: {piece.span.size}, below {_words(piece.span.limit - piece.span.start)} {what}s",
+        needed=f"inside {piece.offset} +: {piece.span.size}, below {piece.span.limit - piece.span.start} {what}s",
     )
 
 
 def _below(value: Quasi, domain: Domain, counted: tuple[Counted, ...]) -> bool:
     return never_positive(value, domain, counted)
-
-
-def _words(value: Quasi) -> str:
-    return str(value)

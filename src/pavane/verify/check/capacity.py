@@ -1,21 +1,30 @@
-"""Capacity: buffers fit the site's memory and do not overlap; FIFOs, counters, their bits and registers are within the descriptor.
+"""Capacity: buffers fit the site's memory and do not overlap; FIFOs, counters, their bits and registers are within
+the descriptor.
 
-A FIFO takes depth * rows * row bytes at its address, an alias takes none, a carry takes rows * row bytes. Addresses are the same on all sites of a
-section, so disjoint intervals are disjoint on every site. Occupancy never passes the depth because `Reserve` waits for a free
-slot and each process fills at most one slot of a FIFO at a time (`ownership`).
+A FIFO takes depth * rows * row bytes at its address, an alias takes none, a carry takes rows * row bytes. Addresses
+are the same on all sites of a section, so disjoint intervals are disjoint on every site. Occupancy never passes the
+depth because `Reserve` waits for a free slot and each process fills at most one slot of a FIFO at a time
+(`ownership`).
 """
 
 from __future__ import annotations
 
-from pavane.ir.program import Compute, Counter, Generic
+from itertools import pairwise
+
+from pavane.ir.program import Compute, Counter, Generic, Load, Send, Store
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
-from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.descriptor import EngineRole, SpatialTarget
 from pavane.verify.check.balance import overlaps
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.site_state import box
 
+_ROLES: tuple[tuple[tuple[type, ...], EngineRole], ...] = (
+    ((Load, Send), "reader"),
+    ((Compute,), "compute"),
+    ((Store,), "writer"),
+)
 Interval = tuple[int, int, str]
 
 
@@ -57,12 +66,14 @@ def _engine(actor: Actor, target: SpatialTarget) -> None:
     if engine is None:
         raise CapacityRefused(f"the target has no engine {actor.process.engine!r}", where=actor.where)
     for leaf in actor.leaves:
-        if isinstance(leaf.step, Compute):
-            where = f"{actor.where}, step {leaf.index}"
-            if "compute" not in engine.roles:
-                raise CapacityRefused(f"engine {engine.name} does not compute", where=where)
-            if isinstance(leaf.step.op, Generic) and engine.register_tiles:
-                _registers(leaf.step.op, engine.register_tiles, where)
+        where = f"{actor.where}, step {leaf.index}"
+        role = next((role for kinds, role in _ROLES if isinstance(leaf.step, kinds)), None)
+        if role is not None and role not in engine.roles:
+            raise CapacityRefused(f"engine {engine.name} is no {role}", where=where)
+        if isinstance(leaf.step, Compute) and isinstance(leaf.step.op, Generic) and engine.register_tiles:
+            _registers(leaf.step.op, engine.register_tiles, where)
+        if isinstance(leaf.step, Send) and not target.noc.multicast:
+            raise CapacityRefused("the target's network does not multicast", where=where)
 
 
 def _registers(op: Generic, limit: int, where: str) -> None:
@@ -96,7 +107,7 @@ def _layout(section: Section, intervals: tuple[Interval, ...], target: SpatialTa
             raise CapacityRefused(
                 "the buffer passes the end of memory", where=where, needed=f"{end} bytes", available=f"{memory.bytes}"
             )
-    for (_, end, name), (start, _, other) in zip(intervals, intervals[1:], strict=False):
+    for (_, end, name), (start, _, other) in pairwise(intervals):
         if start < end:
             raise CapacityRefused(
                 f"{name} and {other} overlap", where=section.where, needed=f"{name} ends at {end}", available=f"{start}"

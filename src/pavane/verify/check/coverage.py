@@ -1,10 +1,11 @@
 """Coverage: every element of every output region is written exactly once, and no element outside it.
 
-Per dimension the store's start is `origin + sum of stride * variable` over the loops and sites around it, and the window adds the element
-inside it with stride 1. Sorted by stride, each stride equals the product of the extents before it: then (element, variables) is a
-mixed-radix number, each value below the product has exactly one representation. Every loop and site coordinate with more than one value stands
-in exactly one dimension, so different turns and sites write different elements. The product reaches the region's extent,
-and what passes it is clipped: the formal ends where the region ends (or the product is the extent exactly).
+Per dimension the store's start is `origin + sum of stride * variable` over the loops and sites around it, and the
+window adds the element inside it with stride 1. Sorted by stride, each stride equals the product of the extents
+before it: then (element, variables) is a mixed-radix number, each value below the product has exactly one
+representation. Every loop and site coordinate with more than one value stands in exactly one dimension, so different
+turns and sites write different elements. The product reaches the region's extent, and what passes it is clipped: the
+formal ends where the region ends (or the product is the extent exactly).
 """
 
 from __future__ import annotations

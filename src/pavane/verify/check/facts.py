@@ -1,15 +1,18 @@
-"""What happens before what inside one run of a section, on one site: between the begins, accesses and ends of its processes.
+"""What happens before what inside one run of a section, on one site: between the begins, accesses and ends of its
+processes.
 
-Points of a process, in the order of its steps: its begin; its first access to tensors and its first access to local memory; the end of all its
-accesses (a load, store or send ends at its fence); its end. A FIFO orders points of two processes on one site: what comes before the
-first push comes before what follows the first front, and what comes before the last push before what follows the last front. Loops have at
-least one turn, so first and last occurrences of steps stand in the order of their numbers.
+Points of a process, in the order of its steps: its begin; its first access to tensors and its first access to local
+memory; the end of all its accesses (a load, store or send ends at its fence); its end. A FIFO orders points of two
+processes on one site: what comes before the first push comes before what follows the first front, and what comes
+before the last push before what follows the last front. Loops have at least one turn, so first and last occurrences
+of steps stand in the order of their numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pavane.ir.program import Compute, Fence, Front, Init, Load, Push, Reserve, Send, Store
 from pavane.verify.check.section import Actor, Section
@@ -34,7 +37,7 @@ def facts(section: Section, present: frozenset[int]) -> Facts:
     actors = [a for a in section.actors if a.number in present]
     for actor in actors:
         for line in _lines(section, actor):
-            for first, second in zip(line, line[1:], strict=False):
+            for first, second in pairwise(line):
                 edges.setdefault(second, set()).add(first)
     for name in section.fifos:
         _handovers(section, name, actors, edges)
@@ -92,15 +95,17 @@ def _first_local(section: Section, actor: Actor) -> int:
     """Place of the first access to local memory. A slot that another site fills is in use from its reserve on."""
     places = [len(actor.leaves) * 2]
     for leaf in actor.leaves:
-        if isinstance(leaf.step, Load | Send | Store | Compute | Init):
-            places.append(leaf.index * 2)
-        elif isinstance(leaf.step, Reserve) and not actor.uses((Load, Send), leaf.step.fifo):
+        step = leaf.step
+        filled_elsewhere = isinstance(step, Reserve) and not actor.uses((Load, Send), step.fifo)
+        if filled_elsewhere or isinstance(step, Load | Send | Store | Compute | Init):
             places.append(leaf.index * 2)
     return min(places)
 
 
 def _done(section: Section, actor: Actor) -> int:
-    """The number of the step at which the last access has ended; a slot delivered by a send is in use until it is pushed."""
+    """The number of the step at which the last access has ended; a slot delivered by a send is in use until it is
+    pushed.
+    """
     fences = [leaf.index for leaf in actor.leaves if isinstance(leaf.step, Fence)]
     end = -1
     for leaf in actor.leaves:

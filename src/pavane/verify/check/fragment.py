@@ -1,9 +1,9 @@
 """The fragment: which programs the checker reasons about at all. Everything else is refused with `OutsideFragment`.
 
-`admit` re-decodes the program from its own canonical bytes, so that every later rule works on values of the grammar and of their types, then
-checks structure: names resolve and are unique, sizes are bounded, loops have distinct variables and symbolic extents of at
-least 1, every expression uses only variables that are in scope, windows and references have the rank of what they name. After it no
-lookup of a name can fail. It proves nothing else.
+`admit` re-decodes the program from its own canonical bytes, so that every later rule works on values of the grammar
+and of their types, then checks structure: names resolve and are unique, sizes are bounded, loops have distinct
+variables and symbolic extents of at least 1, every expression uses only variables that are in scope, windows and
+references have the rank of what they name. After it no lookup of a name can fail. It proves nothing else.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MAX_BYTES = 64 << 20
 MAX_INT = 1 << 40
 MAX_LEAVES, MAX_NEST, MAX_EXPR_NODES, MAX_EXPR_DEPTH = 4096, 12, 4096, 64
 MAX_QUASI_ATOMS, MAX_QUASI_FLOORS, MAX_QUASI_DEPTH = 24, 6, 6
-MAX_INSTANCES, MAX_SHAPES, MAX_WORKERS, MAX_NAMED = 1 << 16, 1024, 32, 128
+MAX_INSTANCES, MAX_SHAPES, MAX_WORKERS, MAX_NAMED = 1 << 14, 256, 32, 128
 MAX_POSTS = 1 << 20
 MAX_BUFFER_SIDE = 1 << 24
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,199}")
@@ -97,7 +97,7 @@ def _decoded(program: Program) -> Program:
         raise OutsideFragment(f"the program is not a value of the grammar: {error}") from error
 
 
-# --- names --------------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def _unique(names: Iterable[str], kind: str, where: str, most: int = MAX_NAMED) -> None:
@@ -119,7 +119,7 @@ def _program_names(program: Program) -> None:
     _unique((c.name for c in program.counters), "counter", where)
     _unique((w.name for w in program.workers), "worker", where, MAX_WORKERS)
     if not program.instances or len(program.instances) > MAX_INSTANCES:
-        raise OutsideFragment("a program has 1 to 65,536 sections", where=where, needed=str(len(program.instances)))
+        raise OutsideFragment("a program has 1 to 16,384 sections", where=where, needed=str(len(program.instances)))
 
 
 def _symbols(program: Program) -> Domain:
@@ -132,7 +132,7 @@ def _symbols(program: Program) -> Domain:
     return symbol_domain(program)
 
 
-# --- tensors and shapes -------------------------------------------------------------------------------------------------
+# --- tensors and shapes -----------------------------------------------------------------------------------------------
 
 
 def _tensor(tensor: Tensor, domain: Domain) -> None:
@@ -229,7 +229,7 @@ def _specs(shape: Shape, domain: Domain, where: str) -> None:
         _expression(spec.expr, variables, {name: len(f.shape) for name, f in formals.items()}, place, bound, spec=True)
 
 
-# --- processes ----------------------------------------------------------------------------------------------------------
+# --- processes --------------------------------------------------------------------------------------------------------
 
 
 def _steps(body: tuple[Node, ...], nest: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Step]]:
@@ -341,7 +341,7 @@ def _span(span: Span, scope: tuple[str, ...], where: str) -> None:
     _in_scope((span.start, span.limit), scope, where)
 
 
-# --- expressions --------------------------------------------------------------------------------------------------------
+# --- expressions ------------------------------------------------------------------------------------------------------
 
 
 def _expression(
@@ -429,7 +429,7 @@ def _measured(value: Quasi, depth: int, where: str) -> tuple[int, int]:
     return atoms, floors
 
 
-# --- instances and workers ----------------------------------------------------------------------------------------------
+# --- instances and workers --------------------------------------------------------------------------------------------
 
 
 def _instances(program: Program) -> None:

@@ -1,9 +1,9 @@
 """Proofs of inequalities between quasi-affine expressions: indices inside extents, guards that follow from guards.
 
-A variable of a compute step counts 0 <= v < len(span), and len(span) = min(size, limit - start) where the span is not empty. Where it is empty the step
-does nothing and there is nothing to prove. So `v <= size - 1` and `v <= limit - start - 1` both hold, and an inequality is
-proven when the bounds of `ir.quasi` prove it under one of them. Where those bounds are too loose (a parity, a rotation) and the variables
-have few values, all points are tried.
+A variable of a compute step counts 0 <= v < len(span), and len(span) = min(size, limit - start) where the span is not
+empty. Where it is empty the step does nothing and there is nothing to prove. So `v <= size - 1` and `v <= limit -
+start - 1` both hold, and an inequality is proven when the bounds of `ir.quasi` prove it under one of them. Where
+those bounds are too loose (a parity, a rotation) and the variables have few values, all points are tried.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from pavane.ir.program import Span
 from pavane.ir.quasi import Domain, Floor, Quasi, lower, quasi, upper
+from pavane.ir.types import Q8_BLOCK
 
 MAX_POINTS = 1 << 16
 MAX_FLOORS = 8
@@ -116,14 +117,14 @@ def guard_holds(guard: Span, given: tuple[Span, ...], domain: Domain) -> bool:
 
 @lru_cache(maxsize=4096)
 def _follows(guard: Span, given: Span, domain: Domain) -> bool:
-    """`given.start < given.limit` implies `guard.start < guard.limit`, by writing guard.start as a function of t = given.start."""
+    """`given.start < given.limit` implies `guard.start < guard.limit`, by writing guard.start as a function of t =
+    given.start.
+    """
     if not given.limit.is_const and _T in given.limit.variables():
         return False
     inside = Domain((*domain.ranges, (_T, lower(given.start, domain), given.limit - 1)))
-    for start in _rewritten(guard.start, given, guard):
-        if upper(start - guard.limit + 1, inside) <= 0:
-            return True
-    return False
+    starts = _rewritten(guard.start, given, guard)
+    return any(upper(start - guard.limit + 1, inside) <= 0 for start in starts)
 
 
 def _rewritten(value: Quasi, given: Span, guard: Span) -> Iterator[Quasi]:
@@ -153,3 +154,8 @@ def covers(outer: Span, inner: Span, domain: Domain) -> bool:
 
 def _at_most(value: Quasi, bound: Quasi, domain: Domain) -> bool:
     return never_positive(value - bound, domain)
+
+
+def aligned(value: Quasi) -> bool:
+    """Is the value a multiple of a q8_0 block at every point, by its coefficients?"""
+    return value.const % Q8_BLOCK == 0 and all(coefficient % Q8_BLOCK == 0 for coefficient, _ in value.terms)

@@ -1,11 +1,12 @@
 """Meaning: what a section stores is what its spec says, for every element, over the real numbers.
 
-For each store the slot's term (values.py) at (row, col) is compared with the spec at i = start + (row, col) - origin, both in normal form over the
-symbols, sites, loops and the window's elements. Equal normal forms are equal functions, so with `coverage` (each element of the region stored once)
-the section implements its spec. Each reduction is matched as one reduction with all its terms, so each term is taken exactly once.
+For each store the slot's term (values.py) at (row, col) is compared with the spec at i = start + (row, col) - origin,
+both in normal form over the symbols, sites, loops and the window's elements. Equal normal forms are equal functions,
+so with `coverage` (each element of the region stored once) the section implements its spec. Each reduction is matched
+as one reduction with all its terms, so each term is taken exactly once.
 
-Storage: floats of all widths, and q8_0, round and do not change the meaning. An integer dtype would, so it is stored only as a copy of an
-element of the same dtype.
+Storage: floats of all widths, and q8_0, round and do not change the meaning. An integer dtype would, so it is stored
+only as a copy of an element of the same dtype.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK
 from pavane.ir.walk import window_spans
 from pavane.reject import MeaningRefused
-from pavane.verify.check.inequalities import never_negative
+from pavane.verify.check.inequalities import aligned, never_negative
 from pavane.verify.check.section import Section
 from pavane.verify.check.terms import COL, ROW, difference, normal
 from pavane.verify.check.values import Computed, Evidence, Stored
@@ -50,7 +51,9 @@ def _expected(spec: Spec, step: Store) -> Expr:
     places: dict[str, Quasi | int] = {}
     for dimension, start in enumerate(step.window.start):
         element = quasi(COL) if dimension == last else quasi(ROW) if dimension == step.window.row else quasi(0)
-        places[f"i{dimension}"] = start + element - spec.origin[dimension]  # type: ignore[operator]
+        if not isinstance(start, Quasi):
+            raise MeaningRefused("an indirect write has no meaning in a spec", where=step.tensor)
+        places[f"i{dimension}"] = start + element - spec.origin[dimension]
     return substitute(spec.expr, places)
 
 
@@ -74,13 +77,9 @@ def _copies(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
 
 def _whole_blocks(offset: Quasi, cols: Span, domain: Domain, where: str) -> None:
     """The columns start at a block and end at one: at the size, or at a limit that is one."""
-    sound = _aligned(offset) and cols.size % Q8_BLOCK == 0
+    sound = aligned(offset) and cols.size % Q8_BLOCK == 0
     rest = cols.limit - cols.start
-    if not (sound and (_aligned(rest) or never_negative(rest - cols.size, domain))):
+    if not (sound and (aligned(rest) or never_negative(rest - cols.size, domain))):
         raise MeaningRefused(
             "q8_0 columns do not begin and end at whole blocks of 32", where=where, needed=f"{offset} +: {cols.size}"
         )
-
-
-def _aligned(value: Quasi) -> bool:
-    return value.const % Q8_BLOCK == 0 and all(coefficient % Q8_BLOCK == 0 for coefficient, _ in value.terms)

@@ -1,16 +1,20 @@
-"""Multicast: one leader a row (or column) fills the same slot of every member, with the protocol of docs/ir.md and no other.
+"""Multicast: one leader a row (or column) fills the same slot of every member, with the protocol of docs/ir.md and no
+other.
 
     leader   reserve; load; fence; wait credit, members; send -> members; fence; post valid -> members; push
     member   reserve; post credit -> leader; wait valid, 1; push                          in the same loop nest
 
-Proof that the steps in this order suffice, by induction over the turns. A member posts its (n+1)-th credit after its n-th `wait valid`, which follows the
-leader's n-th `post valid`, which follows the leader's n-th `wait credit`: so each member has at most one credit under way, and
-`members` credits are one of each member. Hence the leader's n-th send comes after every member's n-th reserve and before its n-th push; the
-receive counts are equal because the nests are; at most `members` credits and one `valid` are in flight, which the bits must hold.
-The counters start at 0 and nobody else uses them: a credit ahead would let a send overtake a reserve.
+Proof that the steps in this order suffice, by induction over the turns. A member posts its (n+1)-th credit after its
+n-th `wait valid`, which follows the leader's n-th `post valid`, which follows the leader's n-th `wait credit`: so
+each member has at most one credit under way, and `members` credits are one of each member. Hence the leader's n-th
+send comes after every member's n-th reserve and before its n-th push; the receive counts are equal because the nests
+are; at most `members` credits and one `valid` are in flight, which the bits must hold. The counters start at 0 and
+nobody else uses them: a credit ahead would let a send overtake a reserve.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,11 +25,13 @@ from pavane.verify.check.balance import token_nest
 from pavane.verify.check.section import Actor, Leaf, Section
 from pavane.verify.check.site_state import SiteState, footprint
 
+S = TypeVar("S", Send, Post, Wait)
+
 _ORDER_LEADER = "reserve, load, fence, wait, send, fence, post, push"
 _ORDER_MEMBER = "reserve, post, wait, push"
 
 
-def multicast(section: Section) -> tuple[dict[str, Actor], str]:
+def multicast_leaders(section: Section) -> dict[str, Actor]:
     """The leader of each multicast FIFO; refuses any other protocol and any counter that is in none."""
     leaders, used = {}, set()
     for name, fifo in section.fifos.items():
@@ -38,7 +44,12 @@ def multicast(section: Section) -> tuple[dict[str, Actor], str]:
     stray = sorted(set(section.counters) - used)
     if stray:
         raise MulticastRefused("counters inside a section serve multicast only", where=section.where, terms=stray)
-    return leaders, f"{len(leaders)} FIFOs sent to all their members"
+    return leaders
+
+
+def multicast(leaders: dict[str, Actor]) -> str:
+    """The fact that `multicast_leaders` has established."""
+    return f"{len(leaders)} FIFOs sent to all their members"
 
 
 def _local(section: Section, fifo: Fifo) -> None:
@@ -112,7 +123,9 @@ def _untouched(section: Section, member: Actor, name: str) -> None:
 
 
 def _candidates(section: Section, leader: Actor, member: Actor, send: Leaf, name: str) -> list[tuple[str, str]]:
-    """Pairs (credit, valid) whose steps stand in the order of the protocol in the loop bodies of the send and of the member's push."""
+    """Pairs (credit, valid) whose steps stand in the order of the protocol in the loop bodies of the send and of the
+    member's push.
+    """
     credits = [c for c in section.counters if leader.uses(Wait, c) and member.uses(Post, c)]
     valids = [v for v in section.counters if leader.uses(Post, v) and member.uses(Wait, v)]
     return [
@@ -151,31 +164,27 @@ def _sites(section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: s
     state = SiteState((a.box for a in section.actors), (), ())
     for name, waiter in ((credit, leader), (valid, member)):
         _exclusive(section, name, waiter, where)
-    send = leader.uses(Send, fifo.name)[0].step
-    post_valid = leader.uses(Post, valid)[0].step
-    post_credit, wait_valid = member.uses(Post, credit)[0].step, member.uses(Wait, valid)[0].step
+    send, post_valid = _only(leader, Send, fifo.name), _only(leader, Post, valid)
+    post_credit, wait_valid = _only(member, Post, credit), _only(member, Wait, valid)
     inside = _inside(member, state)
     along_x = fifo.kind == "MULTICAST_ROW"
-    for what, to, doer, sites in (
-        ("the send", send.to, leader, inside),  # type: ignore[union-attr]
-        ("the post of valid", post_valid.to, leader, inside),  # type: ignore[union-attr]
-    ):
-        marks = footprint(to, doer.box, state.width, state.height, where)
-        if not np.array_equal(marks, sites) or not _own_line(to, doer, along_x, state, where):
+    for what, to in (("the send", send.to), ("the post of valid", post_valid.to)):
+        marks = footprint(to, leader.box, state.width, state.height, where)
+        if not np.array_equal(marks, inside) or not _own_line(to, leader, along_x, state, where):
             raise MulticastRefused(f"{what} does not name every member of its row or column once", where=where)
-    if (post_valid.n, wait_valid.n, post_credit.n) != (1, 1, 1):  # type: ignore[union-attr]
+    if (post_valid.n, wait_valid.n, post_credit.n) != (1, 1, 1):
         raise MulticastRefused("a turn takes one credit and one valid of each member", where=where)
-    credits = footprint(post_credit.to, member.box, state.width, state.height, where)  # type: ignore[union-attr]
+    credits = footprint(post_credit.to, member.box, state.width, state.height, where)
     count = (member.box[1] - member.box[0]) if along_x else (member.box[3] - member.box[2])
     if not np.array_equal(credits, _inside(leader, state) * count) or not _own_line(
         post_credit.to, member, along_x, state, where
-    ):  # type: ignore[union-attr]
+    ):
         raise MulticastRefused("a credit is not posted to the member's own leader", where=where)
-    wait = leader.uses(Wait, credit)[0].step
-    if wait.n != count:  # type: ignore[union-attr]
+    wait = _only(leader, Wait, credit)
+    if wait.n != count:
         raise MulticastRefused(
             "the leader does not wait for all members", where=where, needed=f"{count} credits", available=f"{wait.n}"
-        )  # type: ignore[union-attr]
+        )
     bits = section.counters[credit].bits
     if count > 1 << (bits - 1) or section.counters[valid].bits < 2:
         raise MulticastRefused(
@@ -184,6 +193,14 @@ def _sites(section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: s
             needed=f"{count} posts in flight",
             available=f"{1 << (bits - 1)}",
         )
+
+
+def _only(actor: Actor, kind: type[S], name: str) -> S:
+    """The one step of a kind; `_candidates` has counted it."""
+    step = actor.uses(kind, name)[0].step
+    if not isinstance(step, kind):
+        raise MulticastRefused(f"{name} is used in another way", where=actor.where)
+    return step
 
 
 def _exclusive(section: Section, name: str, waiter: Actor, where: str) -> None:

@@ -1,29 +1,36 @@
-"""Numerics: the claims of exactness, of the contract and of the order of sums follow from the target's engine and the fills.
+"""Numerics: the claims of exactness, of the contract and of the order of sums follow from the target's engine and the
+fills.
 
-- *Mode*: each MatmulTiles uses a mode of its engine with the dtypes of its operands, and accumulates in the mode's accumulator type.
-- *Tree*: a product whose b is transposed sums in the mode's lanes over the whole contraction, so the contraction is one step; any other sums one
-  lane in ascending k, which any ascending split respects. Multiply and add are fused as the mode says. So neither plan nor grid
-  changes a bit.
+- *Mode*: each MatmulTiles uses a mode of its engine with the dtypes of its operands, and accumulates in the mode's
+  accumulator type.
+- *Tree*: a product whose b is transposed sums in the mode's lanes over the whole contraction, so the contraction is
+  one step; any other sums one lane in ascending k, which any ascending split respects. Multiply and add are fused as
+  the mode says. So neither plan nor grid changes a bit.
 - *Contract*: INT8_ACTIVATIONS exactly where a q8_0 weight meets activations that are q8_0.
-- *Operands*: the dtype stated for each formal that a product reads from its slot (or, converted, from a carry) is that buffer's.
-- *Exact*: all values are integers and every value that an engine can make, partial sums included, is held exactly: bound(K terms) = K * max|a| *
-  max|b| <= 2**accumulator_bits; operands fit the mode's operand bits; every buffer and output holds its bound. The initial value of an accumulator is 0.
+- *Operands*: the dtype stated for each formal that a product reads is that of the buffer that holds it, or one that
+  the engine makes of it on the way in.
+- *Exact*: all values are integers and every value that an engine can make, partial sums included, is held exactly:
+  bound(K terms) = K * max|a| * max|b| <= 2**accumulator_bits; operands fit the mode's operand bits; every buffer and
+  output holds its bound. The initial value of an accumulator is 0.
 """
 
 from __future__ import annotations
 
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce
-from pavane.ir.program import Carry, Generic, MatmulTiles
+from pavane.ir.program import Carry, Generic, MatmulTiles, Ref
 from pavane.ir.quasi import Domain, upper
-from pavane.ir.types import SIGNIFICAND_BITS, Ints
+from pavane.ir.types import Q8_BLOCK, SIGNIFICAND_BITS, Ints
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import NumericsRefused
 from pavane.targets.descriptor import MatrixMode, SpatialTarget
+from pavane.verify.check.inequalities import aligned
 from pavane.verify.check.section import Section
 from pavane.verify.check.values import Computed, Evidence, Strip
 
 GENERIC_BITS = 24
 _INTEGER_BITS = {"i8": 7, "i32": 31}
+_FLOATS = ("f32", "f16", "bf16")
+_TAKEN_AS = {**dict.fromkeys(_FLOATS, _FLOATS), "q8_0": ("f32",), "i8": _FLOATS}
 
 
 def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str:
@@ -33,7 +40,6 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
     for product in products:
         _tree(product, modes[id(product)], _sums_around(evidence, product))
         _contract(section, product)
-        _operands(section, product)
     _listed(section, products)
     if section.shape.numerics.exact:
         for computed in evidence.computes:
@@ -48,11 +54,13 @@ def _where(computed: Computed) -> str:
 
 def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixMode:
     op: MatmulTiles = product.op  # type: ignore[assignment]
-    a, b, dst = (section.buffer(ref.name) for ref in (op.a, op.b, op.dst))
+    dst = section.buffer(op.dst.name)
+    a, b = (_taken(section, product, ref) for ref in (op.a, op.b))
     engine = next(e for e in target.engines if e.name == product.actor.process.engine)
-    mode = next((m for m in engine.matrix if (m.a, m.b) == (a.dtype, b.dtype)), None)
+    mode = next((m for m in engine.matrix if (m.a, m.b) == (a, b)), None)
     if mode is None:
-        raise NumericsRefused(f"engine {engine.name} has no product {a.dtype} x {b.dtype}", where=_where(product))
+        raise NumericsRefused(f"engine {engine.name} has no product {a} x {b}", where=_where(product))
+    _whole_blocks(section, op, _where(product))
     if (
         dst.dtype != mode.accumulator
         or section.shape.numerics.accumulator != mode.accumulator
@@ -65,6 +73,18 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
             available=f"{dst.dtype}, stated {section.shape.numerics.accumulator}",
         )
     return mode
+
+
+def _whole_blocks(section: Section, op: MatmulTiles, where: str) -> None:
+    """An operand in q8_0 is read in whole blocks along its columns."""
+    for ref, span in ((op.a, op.k), (op.b, op.k if op.transposed else op.cols)):
+        if section.buffer(ref.name).dtype != "q8_0":
+            continue
+        rest = span.limit - span.start
+        if not aligned(ref.col) or (span.size % Q8_BLOCK and not aligned(rest)):
+            raise NumericsRefused(
+                f"{ref.name} is not read in whole blocks of 32", where=where, needed=f"{ref.col} +: {span.size}"
+            )
 
 
 def _sums_around(evidence: Evidence, computed: Computed) -> list[str]:
@@ -100,19 +120,19 @@ def _contract(section: Section, product: Computed) -> None:
         )
 
 
-def _operands(section: Section, product: Computed) -> None:
+def _taken(section: Section, product: Computed, ref: Ref) -> str:
+    """The type in which the engine takes an operand: a carry's own; of a slot, the one stated for its formal."""
+    term, buffer = product.operands[ref.name], section.buffer(ref.name)
     stated = dict(section.shape.numerics.operands)
-    op: MatmulTiles = product.op  # type: ignore[assignment]
-    for ref in (op.a, op.b):
-        term, buffer = product.operands[ref.name], section.buffer(ref.name)
-        if not isinstance(term, At) or (isinstance(buffer, Carry) and term.name not in stated):
-            continue
-        if stated.get(term.name) != buffer.dtype:
-            raise NumericsRefused(
-                f"{term.name} enters the product as {buffer.dtype}",
-                where=_where(product),
-                needed=f"stated {stated.get(term.name, 'nothing')}",
-            )
+    if not isinstance(term, At) or (isinstance(buffer, Carry) and term.name not in stated):
+        return buffer.dtype
+    taken = stated.get(term.name, "nothing")
+    converts = not isinstance(buffer, Carry) and taken in _TAKEN_AS.get(buffer.dtype, ())
+    if taken != buffer.dtype and not converts:
+        raise NumericsRefused(
+            f"{term.name} enters the product as {buffer.dtype}", where=_where(product), needed=f"stated {taken}"
+        )
+    return taken
 
 
 def _listed(section: Section, products: list[Computed]) -> None:
@@ -124,7 +144,7 @@ def _listed(section: Section, products: list[Computed]) -> None:
             )
 
 
-# --- exactness ----------------------------------------------------------------------------------------------------------
+# --- exactness --------------------------------------------------------------------------------------------------------
 
 
 def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: list[str]) -> None:
@@ -137,11 +157,9 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
         op: MatmulTiles = computed.op  # type: ignore[assignment]
         if computed.onto != Const(0.0) or computed.again or any(var not in op.k.start.variables() for var in sums):
             raise NumericsRefused("exactness is claimed of a sum that is not one contraction from 0", where=where)
-        for name, term in computed.operands.items():
-            if name != computed.op.dst.name:
-                _within(
-                    _bound(section, term, computed.domain, bits, where), mode.operand_bits, f"operand {name}", where
-                )
+        for ref, taken in ((op.a, mode.a), (op.b, mode.b)):
+            bound = _bound(section, computed.operands[ref.name], computed.domain, bits, where)
+            _within(bound, min(mode.operand_bits, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
     held = section.buffer(computed.op.dst.name).dtype
     found = sum(_bound(section, t, computed.domain, bits, where) for t in computed.result)
     _within(found, min(bits, _bits(held, where)), f"{computed.op.dst.name} ({held})", where)
@@ -189,7 +207,7 @@ def _exact_outputs(section: Section, evidence: Evidence) -> None:
 
 
 def _bound(section: Section, term: Expr | Strip, domain: Domain, bits: int, where: str) -> int:
-    """Greatest magnitude of an integer term; refuses where it may not be an integer or a value inside it passes `bits`."""
+    """Greatest magnitude of an integer term; refuses one that may not be an integer, or has a value above 2**bits."""
     if isinstance(term, Strip):
         inside = Domain((*domain.ranges, (term.var, 0, term.span.size - 1)))
         total = max(upper(term.span.limit, domain), term.span.size) * _bound(section, term.body, inside, bits, where)

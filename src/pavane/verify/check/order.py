@@ -1,18 +1,22 @@
-"""Order: every two conflicting accesses to the same bytes are ordered by happens-before, and what is read has been written.
+"""Order: every two conflicting accesses to the same bytes are ordered by happens-before, and what is read has been
+written.
 
-*Inside a section.* A process touches a slot only while it owns it and after its transfers have ended (`ownership`); slots go from pusher to popper
-and back through the FIFO; a carry belongs to one process of a site; buffers are disjoint (`capacity`); a formal that is
-stored is not loaded and shares bytes with no other formal (`coverage`, `bindings`), and its windows are disjoint (`coverage`). So no two accesses of one
-section to the same bytes are unordered.
+*Inside a section.* A process touches a slot only while it owns it and after its transfers have ended (`ownership`);
+slots go from pusher to popper and back through the FIFO; a carry belongs to one process of a site; buffers are
+disjoint (`capacity`); a formal that is stored is not loaded and shares bytes with no other formal (`coverage`,
+`bindings`), and its windows are disjoint (`coverage`). So no two accesses of one section to the same bytes are
+unordered.
 
-*Between sections* (clocks of `boundaries`). For tensors, an access of a section must know, on every site, the last conflicting accesses to any
-tensor that shares bytes. For local memory, a section must know that those of other shapes whose buffers overlap are done on the site; sections of the
-same shape follow each other through the same FIFOs and carries as turns of one loop do. Two counters with one id must belong to one
-engine, and sections of other shapes must be over on all sites before they use it.
+*Between sections* (clocks of `boundaries`). For tensors, an access of a section must know, on every site, the last
+conflicting accesses to any tensor that shares bytes. For local memory, a section must know that those of other shapes
+whose buffers overlap are done on the site; sections of the same shape follow each other through the same FIFOs and
+carries as turns of one loop do. Two counters with one id must belong to one engine, and sections of other shapes must
+be over on all sites before they use it.
 
-*Initialised.* WEIGHT and INPUT are never written. A prefix of a SCRATCH or OUTPUT tensor is read only after it was written whole, with no write to bytes it
-shares in between. STATE: an epoch writes exactly the rows of its transition, once; rows before them were written in earlier epochs (the
-launch guards `0 <= pos' <= pos + rows`), rows of the transition only after this epoch's write.
+*Initialised.* WEIGHT and INPUT are never written. A prefix of a SCRATCH or OUTPUT tensor is read only after it was
+written whole, with no write to bytes it shares in between. STATE: an epoch writes exactly the rows of its transition,
+once; rows before them were written in earlier epochs (the launch guards `0 <= pos' <= pos + rows`), rows of the
+transition only after this epoch's write.
 """
 
 from __future__ import annotations
@@ -86,7 +90,7 @@ def program_order(program: Program, sections: dict[str, Section], memory: Memory
     return f"{boundaries}, {ledger.pairs} pairs of accesses"
 
 
-# --- tensors ------------------------------------------------------------------------------------------------------------
+# --- tensors ----------------------------------------------------------------------------------------------------------
 
 
 def _tensors(ledger: _Ledger, access: Access, pending: list[tuple[str, Where, int, bool]]) -> None:
@@ -128,9 +132,9 @@ def _close(
     """Enter a section's accesses, and what it has written whole."""
     if number < 0:
         return
-    for tensor, place, instance, wrote in pending:
+    for name, place, at, wrote in pending:
         table = ledger.writes if wrote else ledger.reads
-        table.setdefault(tensor, {})[place] = instance
+        table.setdefault(name, {})[place] = at
     pending.clear()
     instance = program.instances[number]
     section = sections[instance.shape]
@@ -229,7 +233,7 @@ def _outcome(ledger: _Ledger, program: Program) -> None:
             raise OrderRefused("an output is not written whole", where=where)
 
 
-# --- local memory and counters ------------------------------------------------------------------------------------------
+# --- local memory and counters ----------------------------------------------------------------------------------------
 
 
 def _local(ledger: _Ledger, sections: dict[str, Section], access: Access) -> None:
@@ -280,11 +284,13 @@ def _point(site: tuple[int, int]) -> Box:
 
 def _overlapping(before: Section, after: Section) -> tuple[tuple[int, int], ...]:
     """Pairs of processes of two shapes that use overlapping bytes of local memory."""
-    pairs = set()
-    for start, end, name in memory_map(before):
-        for low, high, other in memory_map(after):
-            if low < end and start < high:
-                pairs |= {(a, b) for a in _users(before, name) for b in _users(after, other)}
+    pairs: set[tuple[int, int]] = set()
+    left, right = list(memory_map(before)), list(memory_map(after))
+    while left and right:
+        (start, end, name), (low, high, other) = left[0], right[0]
+        if low < end and start < high:
+            pairs |= {(a, b) for a in _users(before, name) for b in _users(after, other)}
+        (left if end <= high else right).pop(0)
     return tuple(sorted(pairs))
 
 

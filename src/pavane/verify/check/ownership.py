@@ -1,15 +1,17 @@
 """What each process owns at each of its steps: slots it fills, slots it holds, and transfers on their way.
 
-A walk over one process's body. A loop is walked twice: ownership after a turn must be what it was before (else the second turn would
-differ from the first), and transfers that are on their way at the end of a turn are on their way at the start of the next, so the
-second walk checks the steps under both. Evidence for `order` (a slot is handed over only when its transfers have ended, and given back only when the stores
-that read it have) and for `replay` (nothing is owned or on its way at the end).
+A walk over one process's body. A loop is walked twice: ownership after a turn must be what it was before (else the
+second turn would differ from the first), and transfers that are on their way at the end of a turn are on their way at
+the start of the next, so the second walk checks the steps under both. Evidence for `order` (a slot is handed over
+only when its transfers have ended, and given back only when the stores that read it have) and for `replay` (nothing
+is owned or on its way at the end).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pavane.ir.expr import At, Indirect, walk
 from pavane.ir.program import (
@@ -89,7 +91,7 @@ def _walk(section: Section, actor: Actor, body: tuple[Node, ...], owned: Owned, 
     return owned, index
 
 
-Rule = Callable[[Section, Owned, Step, str], Owned]
+Rule = Callable[[Section, Owned, Any, str], Owned]
 
 
 def _keep(section: Section, owned: Owned, step: Step, where: str) -> Owned:

@@ -1,7 +1,8 @@
 """Progress: no process waits forever, for any value of the symbols and in any interleaving.
 
-The certificate's schedule is replayed (`abstract_run`): every `Reserve`, `Front` and `Wait` finds what it waits for. With the premises of
-`balance` (one pusher, one popper, one waiter a site; no control depends on data) one complete execution means that all are.
+The certificate's schedule is replayed (`abstract_run`): every `Reserve`, `Front` and `Wait` finds what it waits for.
+With the premises of `balance` (one pusher, one popper, one waiter a site; no control depends on data) one complete
+execution means that all are.
 """
 
 from __future__ import annotations

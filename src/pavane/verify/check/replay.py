@@ -1,8 +1,8 @@
 """Replay: an epoch ends where it began, so the program can run forever.
 
-After the schedule every FIFO is empty and every counter equals its waiter's register (plus `ahead`); `ownership` adds that no
-process ends with a slot or with a load, store or send on its way. Counters are compared modularly and never reset, so their absolute
-values do not matter.
+After the schedule every FIFO is empty and every counter equals its waiter's register (plus `ahead`); `ownership` adds
+that no process ends with a slot or with a load, store or send on its way. Counters are compared modularly and never
+reset, so their absolute values do not matter.
 """
 
 from __future__ import annotations

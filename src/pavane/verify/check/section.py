@@ -1,7 +1,8 @@
-"""A section's shape with what every rule looks up: steps numbered and placed, who uses which end of which FIFO, and domains.
+"""A section's shape with what every rule looks up: steps numbered and placed, who uses which end of which FIFO, and
+domains.
 
-Steps stand twice: `step` as written (SITE_X, SITE_Y count inside the process's rectangle), `placed` with SITE_X, SITE_Y counted over
-the whole section, so that expressions of different processes can be compared.
+Steps stand twice: `step` as written (SITE_X, SITE_Y count inside the process's rectangle), `placed` with SITE_X,
+SITE_Y counted over the whole section, so that expressions of different processes can be compared.
 """
 
 from __future__ import annotations

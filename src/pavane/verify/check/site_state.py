@@ -1,8 +1,10 @@
-"""The abstract state of a section: on every site, how full each FIFO is and what each counter holds beyond its waiter's register.
+"""The abstract state of a section: on every site, how full each FIFO is and what each counter holds beyond its
+waiter's register.
 
-Steps change it; nothing else does, because no control of a program depends on data. A FIFO's `held` counts slots that are
-reserved, handed over or in front (all that a `Reserve` must find room beside); `ready` counts slots handed over and not yet in front. A counter's
-`value` is (posts so far + ahead) - (posts consumed so far), the number that a `Wait` compares with its n.
+Steps change it; nothing else does, because no control of a program depends on data. A FIFO's `held` counts slots that
+are reserved, handed over or in front (all that a `Reserve` must find room beside); `ready` counts slots handed over
+and not yet in front. A counter's `value` is (posts so far + ahead) - (posts consumed so far), the number that a
+`Wait` compares with its n.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def box(rect: Rect, where: str) -> Box:
 
 
 def footprint(to: Rect, doer: Box, width: int, height: int, where: str) -> np.ndarray:
-    """How many of the doer's sites name each site (row, column) of the grid in `to`; refuses what lies outside the grid."""
+    """How many of the doer's sites name each site (row, column) of the grid in `to`; refuses what lies outside the
+    grid.
+    """
     x0, x1, y0, y1 = doer
     site_y, site_x = np.mgrid[0 : y1 - y0, 0 : x1 - x0]
     values = {SITE_X: site_x, SITE_Y: site_y}

@@ -1,11 +1,13 @@
 """Terms: what an element of a buffer is, as an expression over formals; their normal form and equality over the reals.
 
-A term's variables are ROW and COL (the element's place in its buffer), loop variables, SITE_X, SITE_Y and symbols; reductions that the checker
-makes have fresh variables (`%k1`, ...), which no program can write, so substitution never captures.
+A term's variables are ROW and COL (the element's place in its buffer), loop variables, SITE_X, SITE_Y and symbols;
+reductions that the checker makes have fresh variables (`%k1`, ...), which no program can write, so substitution never
+captures.
 
-`normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies index expressions
-over the domain (a variable or a floor with one possible value becomes that value), and drops casts between float types (there are none in the
-language: storage rounds, the meaning stays). Equal normal forms are equal functions over the reals; the converse is not claimed.
+`normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies
+index expressions over the domain (a variable or a floor with one possible value becomes that value), and drops casts
+between float types (there are none in the language: storage rounds, the meaning stays). Equal normal forms are equal
+functions over the reals; the converse is not claimed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pavane.ir.quasi import Domain, Floor, Quasi, lower, quasi, upper
 from pavane.reject import OutsideFragment
 
 ROW, COL = "%r", "%c"
+ZERO_TERM = Const(0.0)
 MAX_TERM_NODES = 20_000
 
 
@@ -44,7 +47,7 @@ def element(term: Expr, row: Quasi, col: Quasi) -> Expr:
 
 def total(base: Expr, addends: tuple[Expr, ...]) -> Expr:
     """base + addends, a base of zero left out."""
-    parts = list(addends) if base == Const(0.0) and addends else [base, *addends]
+    parts = list(addends) if base == ZERO_TERM and addends else [base, *addends]
     result = parts[0]
     for part in parts[1:]:
         result = Fn("add", (result, part))

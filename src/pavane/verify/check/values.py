@@ -1,16 +1,18 @@
-"""What every buffer holds, as a term: one symbolic turn of every loop of every process. Evidence for bounds, meaning and numerics.
+"""What every buffer holds, as a term: one symbolic turn of every loop of every process. Evidence for bounds, meaning
+and numerics.
 
-A `Value` is a term over ROW and COL (terms.py), valid on a region of its buffer where its guards are not empty; outside nothing may be read. Each
-process is walked in its own order; a `Front` takes the value of the `Push` of the same number, which is the same slot because
-`balance` has shown equal token nests. Loops are closed by three lemmas:
+A `Value` is a term over ROW and COL (terms.py), valid on a region of its buffer where its guards are not empty;
+outside nothing may be read. Each process is walked in its own order; a `Front` takes the value of the `Push` of the
+same number, which is the same slot because `balance` has shown equal token nests. Loops are closed by three lemmas:
 
 - *sum*: a buffer that a loop's body only adds to holds, after it, what it held before plus the sum over the turns;
-- *strip*: SUM(v < E) SUM(j < len[s*v, s*v+s | L)) f(v, j) = SUM(k < L) f(floor(k/s), k - s*floor(k/s)) where s*E >= L >= 0: every k below L is s*v + j once;
-- *step*: a region that moves by its own width s along v (rows or columns [s*v, s*v+s | L)) fills [0, min(s*E, L)), and the element at c was written
-  in turn floor(c/s).
+- *strip*: SUM(v < E) SUM(j < len[s*v, s*v+s | L)) f(v, j) = SUM(k < L) f(floor(k/s), k - s*floor(k/s)) where s*E >= L
+  >= 0: every k below L is s*v + j once;
+- *step*: a region that moves by its own width s along v (rows or columns [s*v, s*v+s | L)) fills [0, min(s*E, L)),
+  and the element at c was written in turn floor(c/s).
 
-A buffer that a turn sets before it reads is local to the turn: after the loop it is unknown unless its value does not mention the
-loop. Any other use of a buffer from turn to turn is outside the fragment.
+A buffer that a turn sets before it reads is local to the turn: after the loop it is unknown unless its value does not
+mention the loop. Any other use of a buffer from turn to turn is outside the fragment.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from pavane.ir.walk import operands, substituted, window_guard, window_spans
 from pavane.reject import MeaningRefused, OrderRefused, OutsideFragment, ProgressRefused
 from pavane.verify.check.inequalities import Counted, never_negative
 from pavane.verify.check.section import Actor, Leaf, Section
-from pavane.verify.check.terms import COL, ROW, bounded, element, occurs, size_of, total
+from pavane.verify.check.terms import COL, ROW, ZERO_TERM, bounded, element, occurs, size_of, total
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ class Strip:
 
 @dataclass(frozen=True)
 class Value:
-    """`rows` and `cols` are None only while a loop's body adds to a buffer for the first time; `onto` is what it adds to."""
+    """`rows` and `cols` are None only while a loop's body adds to a buffer for the first time; `onto` is what it adds
+    to.
+    """
 
     base: Expr
     addends: tuple[Expr | Strip, ...]
@@ -92,7 +96,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Read:
-    """An element (row, col) of `value` read for all values of the counted variables where no span and no guard is empty."""
+    """An element (row, col) of `value` read for all values of the counted variables where no span and no guard is
+    empty.
+    """
 
     where: str
     name: str
@@ -106,9 +112,11 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """A region of a buffer written."""
+    """A region of a buffer written by step `leaf` of a process."""
 
     where: str
+    actor: Actor
+    leaf: int
     name: str
     rows: Piece
     cols: Piece
@@ -138,7 +146,7 @@ class Computed:
     operands: dict[str, Expr]
     result: tuple[Expr | Strip, ...]
     domain: Domain
-    onto: Expr = Const(0.0)
+    onto: Expr = ZERO_TERM
     again: bool = False
 
 
@@ -181,7 +189,9 @@ Buffers = dict[str, Value | None]
 
 @dataclass
 class _State:
-    """What one process has: its carries and filled slots, the slots it holds, and the slots that a load has been started into."""
+    """What one process has: its carries and filled slots, the slots it holds, and the slots that a load has been
+    started into.
+    """
 
     own: Buffers = field(default_factory=dict)
     held: Buffers = field(default_factory=dict)
@@ -238,7 +248,7 @@ def _ordinal(actor: Actor, leaf: Leaf, kind: type) -> int:
     return [other.index for other in actor.uses(kind, name)].index(leaf.index)
 
 
-# --- loops --------------------------------------------------------------------------------------------------------------
+# --- loops ------------------------------------------------------------------------------------------------------------
 
 
 def _loop(run: _Run, actor: Actor, loop: Loop, index: int, size: int, state: _State) -> Iterator[tuple[str, int]]:
@@ -263,7 +273,14 @@ def _loop(run: _Run, actor: Actor, loop: Loop, index: int, size: int, state: _St
                 run.evidence.sums.append(Summed(actor, index, index + size - 1, loop.var, name))
             state.own[name] = _summed(run, before[name], turn, loop, domain, name, where)
         elif use == "sets":
-            state.own[name] = _settled(run, state.own.get(name), loop, domain, name, name in before, where)
+            alone = _writes_alike(run, actor, range(index, index + size), name)
+            state.own[name] = _settled(run, state.own.get(name), loop, domain, name, name in before, alone, where)
+
+
+def _writes_alike(run: _Run, actor: Actor, steps: range, name: str) -> bool:
+    """Do all steps of a loop that write a buffer write one and the same region in a turn?"""
+    found = {(w.rows, w.cols) for w in run.evidence.writes if w.actor is actor and w.leaf in steps and w.name == name}
+    return len(found) == 1
 
 
 def _depth(actor: Actor, index: int, loop: Loop) -> int:
@@ -361,14 +378,18 @@ def _sum(run: _Run, addend: Expr | Strip, loop: Loop, inside: Domain, where: str
 
 
 def _settled(
-    run: _Run, turn: Value | None, loop: Loop, domain: Domain, name: str, outlives: bool, where: str
+    run: _Run, turn: Value | None, loop: Loop, domain: Domain, name: str, outlives: bool, alone: bool, where: str
 ) -> Value | None:
-    """After a loop that sets a buffer: stepped through, the same in every turn, or unknown."""
+    """After a loop that sets a buffer: stepped through, the same in every turn, or unknown.
+
+    Stepped through only where nothing else is written to the buffer in a turn (`alone`): an init would undo the turns
+    before.
+    """
     if turn is None or turn.rows is None or turn.cols is None:
         return None
     parts = [a.body if isinstance(a, Strip) else a for a in turn.addends]
     regions = turn.rows.mentions(loop.var) or turn.cols.mentions(loop.var)
-    stepped = _stepped(run, turn, loop, domain, name, where) if regions else None
+    stepped = _stepped(run, turn, loop, domain, name, where) if regions and alone else None
     if turn.loaded and outlives and name in run.section.fifos and stepped is None:
         raise OrderRefused(f"the turns of a loop load into the same places of one slot of {name}", where=where)
     if regions:
@@ -394,7 +415,8 @@ def _stepped(run: _Run, turn: Value, loop: Loop, domain: Domain, name: str, wher
     bindings = {loop.var: quasi(var) // getattr(turn, axis).span.size}
     base = substitute(turn.base, bindings)
     addends = tuple(substitute(a, bindings) for a in turn.addends if not isinstance(a, Strip))
-    return replace(turn, base=base, addends=addends, **{axis: piece})
+    rows, cols = (piece, turn.cols) if axis == "rows" else (turn.rows, piece)
+    return replace(turn, base=base, addends=addends, rows=rows, cols=cols)
 
 
 def _joined(piece: Piece, loop: Loop, domain: Domain, whole: int) -> Piece | None:
@@ -418,7 +440,7 @@ def _mentions(span: Span, var: str) -> bool:
     return var in span.start.variables() or var in span.limit.variables()
 
 
-# --- steps --------------------------------------------------------------------------------------------------------------
+# --- steps ------------------------------------------------------------------------------------------------------------
 
 
 def _step(run: _Run, actor: Actor, leaf: Leaf, state: _State) -> None:
@@ -435,10 +457,12 @@ def _step(run: _Run, actor: Actor, leaf: Leaf, state: _State) -> None:
         state.held.pop(step.fifo, None)
     elif isinstance(step, Init):
         carry = run.section.carries[step.carry]
-        state.own[step.carry] = Value(Const(carry.initial), (), _whole(carry.rows), _whole(carry.cols))
+        rows, cols = _whole(carry.rows), _whole(carry.cols)
+        run.evidence.writes.append(Write(where, actor, leaf.index, step.carry, rows, cols, run.section.symbols))
+        state.own[step.carry] = Value(Const(carry.initial), (), rows, cols)
     elif isinstance(step, Compute) and isinstance(step.op, Generic):
         _generic(run, actor, leaf, step.op, state, where)
-    elif isinstance(step, Compute):
+    elif isinstance(step, Compute) and isinstance(step.op, MatmulTiles):
         _matmul(run, actor, leaf, step.op, state, where)
     elif isinstance(step, Store):
         _store(run, actor, leaf, state, where)
@@ -452,6 +476,8 @@ def _load(run: _Run, actor: Actor, leaf: Leaf, state: _State, where: str) -> Non
     step: Load = leaf.placed  # type: ignore[assignment]
     formal = run.section.formals[step.tensor]
     window, last = step.window, len(step.window.size) - 1
+    if run.section.fifos[step.fifo].kind == "ALIAS" and step.row != ZERO:
+        raise OutsideFragment(f"{step.fifo} is an alias: one window is the whole slot", where=where)
     if step.fifo in state.loaded:
         raise OrderRefused(f"two loads fill one slot of {step.fifo}, in no order", where=where)
     state.loaded.add(step.fifo)
@@ -476,12 +502,14 @@ def _load(run: _Run, actor: Actor, leaf: Leaf, state: _State, where: str) -> Non
         window_guard(window, formal.shape),
         True,
     )
-    run.evidence.writes.append(Write(where, step.fifo, value.rows, value.cols, domain))  # type: ignore[arg-type]
+    run.evidence.writes.append(Write(where, actor, leaf.index, step.fifo, value.rows, value.cols, domain))  # type: ignore[arg-type]
     state.own[step.fifo] = value
 
 
 def _indirect(run: _Run, index: Indirect, state: _State, domain: Domain, where: str) -> None:
-    """The index is element `index` of the formal, read from column `index` of the slot in front, which begins at the formal's start."""
+    """The index is element `index` of the formal, read from column `index` of the slot in front, which begins at the
+    formal's start.
+    """
     value = state.held.get(index.via)
     if value is None or value.base != At(index.tensor, (quasi(COL),)) or value.addends or len(index.index) != 1:
         raise MeaningRefused(f"{index.via} does not hold {index.tensor} from its first element on", where=where)
@@ -521,7 +549,7 @@ def _lookup(state: _State, name: str, where: str) -> Value:
 
 def _generic(run: _Run, actor: Actor, leaf: Leaf, op: Generic, state: _State, where: str) -> None:
     domain = run.section.domain(actor, leaf.nest)
-    counted = (Counted(LV_GEN_ROW, op.rows), Counted(LV_GEN_COL, op.cols))
+    counted: tuple[Counted, ...] = (Counted(LV_GEN_ROW, op.rows), Counted(LV_GEN_COL, op.cols))
     fresh = run.variable()
     for node in walk(op.expr):
         if isinstance(node, Reduce):
@@ -572,9 +600,9 @@ def _written(
     if op.dst.name not in state.own and op.dst.name not in run.section.carries:
         raise MeaningRefused(f"{op.dst.name} is written without a reserved slot", where=where)
     run.evidence.writes.append(
-        Write(where, op.dst.name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), domain)
+        Write(where, actor, leaf.index, op.dst.name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), domain)
     )
-    onto, again = added or (Const(0.0), False)
+    onto, again = added or (ZERO_TERM, False)
     run.evidence.computes.append(Computed(actor, leaf, op, known, (value.base, *value.addends), domain, onto, again))
     state.own[op.dst.name] = value
 

@@ -1,0 +1,184 @@
+"""Whatever a file holds, the checker answers in bounded time with an acceptance or a NotProven."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pavane.ir.digest import canonical_bytes
+from pavane.ir.expr import Const, Fn, Reduce, at, fn
+from pavane.ir.program import Loop, Rect, Symbol
+from pavane.ir.quasi import quasi
+from pavane.reject import CapacityRefused, NotProven, OutsideFragment
+from pavane.targets.load import load_target
+from pavane.verify.check import check
+from tests.checker import editing as e
+from tests.checker.two_sections import twice_on_toy
+from tests.examples import COL, ROW, matmul_multicast, norm_product_host, rect, shape_of, span
+from tests.strategies import edited
+
+TOY, HOST = load_target("toy"), load_target("host", 2)
+MATMUL, NORM = matmul_multicast(TOY), norm_product_host(HOST)
+HUGE = 1 << 50
+
+
+def _nested(depth: int):
+    expr = Const(1.0)
+    for _ in range(depth):
+        expr = Fn("abs", (expr,))
+    return expr
+
+
+def _loops(depth: int):
+    def change(body):
+        for _ in range(depth):
+            body = (Loop("LV_SUB_W", quasi(1), body),)
+        return body
+
+    return change
+
+
+def _sum(var: str):
+    return Reduce("SUM", var, quasi(32), at("acc", ROW, var))
+
+
+def _twin(items):
+    return (*items, items[0])
+
+
+HOSTILE = {
+    "a huge extent": e.loop_extent("write", "LV_ITEM_X", quasi(HUGE)),
+    "a huge coefficient": e.with_op("compute", 7, cols=span(quasi("LV_ITEM_X") * HUGE, 32, 150)),
+    "a huge depth": e.fifo("fA", depth=HUGE),
+    "a negative depth": e.fifo("fA", depth=-1),
+    "a huge carry": e.carry("acc", rows=HUGE),
+    "a huge slot": e.fifo("fC", rows=1 << 23, cols=1 << 23),
+    "a huge tensor": e.every(e.tensor("a", shape=shape_of(HUGE, 70)), e.formal("A", shape=shape_of(HUGE, 70))),
+    "an extent of nothing": e.loop_extent("write", "LV_ITEM_X", quasi(0)),
+    "an extent that depends on a loop": e.loop_extent("write", "LV_ITEM_X", quasi("LV_ITEM_Y") + 1),
+    "an extent of an unknown variable": e.loop_extent("write", "LV_ITEM_X", quasi("elsewhere")),
+    "a deep expression": e.with_op("compute", 7, expr=_nested(300)),
+    "an infinite constant": e.with_op("compute", 7, expr=Const(float("inf"))),
+    "deep loops": e.in_process("write", _loops(40)),
+    "an unknown FIFO": e.with_fields("write", 0, fifo="nowhere"),
+    "an unknown formal": e.with_fields("write", 1, tensor="nowhere"),
+    "an unknown counter": e.with_fields("leadA", 3, counter="nowhere"),
+    "an unknown operand": e.with_op("compute", 7, expr=at("nowhere", ROW, COL)),
+    "an operand of one dimension": e.with_op("compute", 7, expr=at("acc", ROW)),
+    "two reductions": e.with_op("compute", 7, expr=fn("add", _sum("LV_GEN_K"), _sum("LV_GEN_K"))),
+    "a forwarded FIFO": e.fifo("fA", kind="FORWARDED"),
+    "two FIFOs of one name": lambda p: e.in_shape(p, lambda s: replace(s, fifos=_twin(s.fifos))),
+    "two processes of one name": lambda p: e.in_shape(p, lambda s: replace(s, processes=_twin(s.processes))),
+    "two shapes of one name": lambda p: replace(p, shapes=_twin(p.shapes)),
+    "two tensors of one name": lambda p: replace(p, tensors=_twin(p.tensors)),
+    "no processes": lambda p: e.in_shape(p, lambda s: replace(s, processes=())),
+    "an empty body": e.in_process("write", lambda body: ()),
+    "an empty loop": e.in_process("write", lambda body: (Loop("LV_ITEM_Y", quasi(2), ()),)),
+    "no sections": lambda p: replace(p, instances=()),
+    "an unknown shape": lambda p: replace(p, instances=(replace(p.instances[0], shape="nowhere"),)),
+    "an unknown tensor": lambda p: replace(
+        p,
+        instances=(
+            replace(
+                p.instances[0],
+                bindings=(replace(p.instances[0].bindings[0], tensor="nowhere"), *p.instances[0].bindings[1:]),
+            ),
+        ),
+    ),
+    "a formal bound twice": lambda p: replace(
+        p, instances=(replace(p.instances[0], bindings=_twin(p.instances[0].bindings)),)
+    ),
+    "a worker of an unknown section": lambda p: replace(
+        p, workers=(replace(p.workers[0], body=(replace(p.workers[0].body[0], instance=9),)), *p.workers[1:])
+    ),
+    "a symbol of no value": lambda p: replace(p, symbols=(Symbol("n", 3, 2, 3),)),
+    "a symbol named like a loop": lambda p: replace(p, symbols=(Symbol("LV_ITEM_X", 0, 9, 3),)),
+    "a name of control characters": lambda p: e.in_shape(p, lambda s: replace(s, name="f\x00\n")),
+    "a rectangle that moves": e.process("write", rect=Rect(quasi("SITE_X"), quasi(2), quasi(0), quasi(2))),
+    "an old format": lambda p: replace(p, version=0),
+}
+
+
+@pytest.mark.parametrize("what", sorted(HOSTILE))
+def test_hostile(what):
+    refused = e.refusal(MATMUL, TOY, HOSTILE[what])
+    assert isinstance(refused, OutsideFragment | CapacityRefused), f"{type(refused).__name__}: {refused}"
+
+
+@pytest.mark.parametrize(
+    "edges", [(0, 1 << 20, 0, 1 << 20), (-1, 2, 0, 2), (1, 1, 0, 2), (0, 3, 0, 2), (1 << 40, (1 << 40) + 1, 0, 1)]
+)
+def test_rectangles_outside_the_grid(edges):
+    started = time.perf_counter()
+    assert isinstance(e.refusal(MATMUL, TOY, e.process("write", rect=rect(*edges))), NotProven)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_value_that_doubles_at_every_step():
+    """x = x * x, 40 times: 2**40 nodes if it were written out."""
+
+    def change(step):
+        square = e.Compute(replace(step.op, expr=fn("mul", at("ss", ROW, COL), at("ss", ROW, COL))))
+        return (step, *(square for _ in range(40)))
+
+    started = time.perf_counter()
+    assert isinstance(e.refusal(NORM, HOST, e.at_step("core", 8, change)), OutsideFragment)
+    assert time.perf_counter() - started < 5
+
+
+def test_an_early_phase():
+    with pytest.raises(OutsideFragment):
+        check(replace(e.signed(MATMUL, TOY), phase="SIZED"), TOY)
+
+
+def test_values_of_wrong_types():
+    with pytest.raises(OutsideFragment):
+        check(replace(MATMUL, shapes=(replace(MATMUL.shapes[0], items="none"),)), TOY)
+
+
+@given(st.sampled_from([MATMUL, NORM, twice_on_toy(TOY)]).flatmap(edited))
+def test_random_edits_end_in_an_answer(program):
+    if program is None:
+        return
+    target = TOY if program.target == TOY.name else HOST
+    try:
+        check(e.signed(program, target), target)
+    except NotProven:
+        return
+
+
+def test_works_without_the_passes():
+    """The checker and its evidence import nothing that it judges."""
+    script = """
+        import sys
+        from importlib.abc import MetaPathFinder
+
+        class Wall(MetaPathFinder):
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[1:2] in (["passes"], ["pipeline"], ["cost"], ["tensor_graph"]):
+                    raise ImportError(f"{name} stands behind the wall")
+
+        sys.meta_path.insert(0, Wall())
+        import msgspec
+        from pavane.ir.program import Program
+        from pavane.targets.load import load_target
+        from pavane.verify.check import check
+        program = msgspec.json.decode(sys.stdin.buffer.read(), type=Program)
+        print(check(program, load_target("toy")).program)
+        """
+    program = e.signed(MATMUL, TOY)
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        input=canonical_bytes(program),
+        capture_output=True,
+        env={"PYTHONPATH": ":".join(p for p in sys.path if p), "PATH": ""},
+        check=False,
+    )
+    assert run.stdout.decode().strip() == "matmul", run.stderr.decode()
