@@ -15,7 +15,7 @@ from pavane.ir.program import Load, Loop, Post, Program, Store, Tensor
 from pavane.ir.types import Const, Ints, row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.chip import require_on_chip
-from tests.oracle.compute import Effects
+from tests.oracle.compute import Effects, rounded
 from tests.oracle.expand import MOST_STEPS, Task, TooLarge, tasks_of
 from tests.oracle.machine import Machine
 from tests.oracle.meaning import expectations, extents
@@ -145,7 +145,7 @@ def _values(program: Program, tensor: Tensor, count: int, rng: np.random.Generat
         values = rng.integers(limits[0], limits[1] + 1, count).astype(float)
         values[rng.random(count) < 0.5] = max(limits, key=abs)
         return values
-    return rng.standard_normal(count)
+    return rounded(rng.standard_normal(count), tensor.dtype)
 
 
 def _index_range(program: Program, tensor: str) -> tuple[int, int] | None:

@@ -26,6 +26,8 @@ from pavane.ir.program import (
     Tensor,
 )
 from pavane.ir.quasi import Quasi, quasi, upper
+from pavane.ir.types import row_bytes
+from pavane.passes.buffers import usable_bytes
 from pavane.passes.chain import ZERO, Link, Scope, generic, generic_scope, spec_scope
 from pavane.passes.matrix_mode import Ride, choose_mode, tree_of
 from pavane.passes.product import Grid, head_grid
@@ -37,6 +39,7 @@ from pavane.passes.template import (
     On,
     Operand,
     Part,
+    RowBytes,
     X,
     compute,
     extents,
@@ -79,12 +82,15 @@ class AttentionOp(msgspec.Struct, frozen=True):
 
 def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[Symbol]) -> Program:
     """The TEMPLATE of one attention."""
-    grid = head_grid(op.rows, op.heads, op.width, target, symbols)
-    block = min(target.tile[1], upper(op.live, symbols_domain(symbols)))
-    operands = _operands(op, grid, block)
     scores = choose_mode(target, op.q.dtype, op.k.dtype, known_fill(op.q), known_fill(op.k))
     values = choose_mode(target, "f32", op.v.dtype, None, known_fill(op.v))
-    columns = -(-upper(op.live, symbols_domain(symbols)) // block) * block
+    most = upper(op.live, symbols_domain(symbols))
+    block = _key_block(op, most, target)
+    columns = -(-most // block) * block
+    carried = row_bytes("f32", columns + op.width) + row_bytes(values.a, columns)
+    row = RowBytes(carried, row_bytes(op.q.dtype, op.width) + row_bytes(op.o.dtype, op.width))
+    grid = head_grid(op.rows, op.heads, op.width, target, symbols, row)
+    operands = _operands(op, grid, block)
     carries = _carries(grid, columns, values)
     parts = _choreography(op, grid, block, columns, operands, scores, values, target)
     numerics = Numerics(
@@ -95,6 +101,14 @@ def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[
         op.name, operands, (_spec(op, operands),), grid.items, numerics, parts, carries, target, scores.engine.name
     )
     return template_program(op.section, shape, operands, symbols, target)
+
+
+def _key_block(op: AttentionOp, most: int, target: SpatialTarget) -> int:
+    """Positions of a block of keys or values: a tile's, halved until two slots of each take a quarter of the memory."""
+    block = min(target.tile[1], most)
+    while block > 1 and 4 * block * row_bytes(op.k.dtype, op.width) > usable_bytes(target) // 4:
+        block = -(-block // 2)
+    return block
 
 
 def _operands(op: AttentionOp, grid: Grid, block: int) -> tuple[Operand, Operand, Operand, Operand]:

@@ -36,6 +36,11 @@ def usable_bytes(target: SpatialTarget) -> int:
     return target.memory.bytes - aligned(target.memory.reserved_bytes, target)
 
 
+def single_depths(shape: Shape) -> dict[str, int]:
+    """One slot of each FIFO, with which engines take turns; 0 for ALIAS (no memory)."""
+    return {fifo.name: 0 if fifo.kind == "ALIAS" else 1 for fifo in shape.fifos}
+
+
 def least_depths(shape: Shape) -> dict[str, int]:
     """Slots for overlap: 2 where one engine fills while another drains in a loop, else 1; 0 for ALIAS (no memory)."""
     pushers, poppers = _ends(shape)

@@ -270,7 +270,7 @@ def _released_engines(program: Program, target: SpatialTarget) -> tuple[str, ...
     They load, take nothing, or compute before they take anything.
     """
     posting = _posting_engines(program, target)
-    return _engines(program, target, lambda p: p.engine not in posting and (_loads(p) or not _takes(p) or _begins(p)))
+    return _engines(program, target, lambda p: p.engine not in posting and (_loads(p) or _begins_by_itself(p)))
 
 
 def _engines(program: Program, target: SpatialTarget, of: Callable[[Process], bool]) -> tuple[str, ...]:
@@ -289,15 +289,15 @@ def _hands_on(process: Process) -> bool:
     return bool(pushed - taken)
 
 
-def _takes(process: Process) -> bool:
+def _begins_by_itself(process: Process) -> bool:
+    """Does it touch memory before it has taken a slot that another process filled?"""
     pushed = {step.fifo for _, step in leaves(process.body) if isinstance(step, Push)}
-    return any(isinstance(step, Front) and step.fifo not in pushed for _, step in leaves(process.body))
-
-
-def _begins(process: Process) -> bool:
-    """Does the process touch local memory before it waits for what another hands over?"""
-    first = next((step for _, step in leaves(process.body) if isinstance(step, Front | Init | Compute)), None)
-    return isinstance(first, Init | Compute)
+    for _, step in leaves(process.body):
+        if isinstance(step, Front) and step.fifo not in pushed:
+            return False
+        if isinstance(step, Init | Compute | Load | Store):
+            return True
+    return True
 
 
 def _loads(process: Process) -> bool:

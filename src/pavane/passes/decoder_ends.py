@@ -19,7 +19,7 @@ from pavane.passes.product import (
     ProductOp,
     block_grid,
     input_rows,
-    normed_row_bytes,
+    normed_row,
     output_block,
     product_section,
     weight_rows,
@@ -53,7 +53,7 @@ def logits(d: Decoder, hidden: Tensor, every_row: bool) -> Program:
     """Final norm and the product with the output weight (the embedding when tied), of every row or of the last one."""
     c = d.config
     weight = d.weights["embedding" if c.tied_embeddings else "output"]
-    grid = block_grid(d.rows, c.vocabulary, d.target, d.symbols, normed_row_bytes(c.width))
+    grid = block_grid(d.rows, c.vocabulary, d.target, d.symbols, normed_row(c.width))
     first, rows = ZERO, d.rows
     if not every_row:
         first, rows = d.rows - 1, quasi(1)

@@ -15,12 +15,13 @@ from pavane.passes.attention import AttentionOp, attention_section
 from pavane.passes.chain import ZERO, Link, Scope, rms_links
 from pavane.passes.decoder_tensors import Decoder
 from pavane.passes.product import (
+    NOTHING,
     Grid,
     ProductOp,
     block_grid,
     head_grid,
     input_rows,
-    normed_row_bytes,
+    normed_row,
     output_block,
     product_section,
     weight_rows,
@@ -83,7 +84,7 @@ def _head_product(d: Decoder, layer: int, which: str, hidden: Tensor, out: Tenso
     """
     c = d.config
     heads = c.heads if which == "q" else c.kv_heads
-    grid = head_grid(d.rows, heads, c.head_width, d.target, d.symbols, normed_row_bytes(c.width))
+    grid = head_grid(d.rows, heads, c.head_width, d.target, d.symbols, normed_row(c.width, c.head_width))
     is_state = out.role == "STATE"
     turned = which != "v"
     epilogue, row_operands, item_operands = _head_epilogue(d, layer, which, grid, turned)
@@ -226,7 +227,7 @@ def _block_product(
 ) -> Program:
     """A product over blocks of the output's columns; `other` is read block by block as R."""
     weight = d.weights[f"layers.{layer}.{which}"]
-    stays = normed_row_bytes(k) if prologue[0] else 0
+    stays = normed_row(k) if prologue[0] else NOTHING
     grid = block_grid(d.rows, weight.shape[0].const, d.target, d.symbols, stays)
     block = () if other is None else (Operand("R", other, grid.output_shape(d.rows), grid.output_window()),)
     return product_section(

@@ -7,7 +7,7 @@ all of it at once, and in whole atoms where a tree has atoms; stored blocks (q8_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -16,7 +16,7 @@ from pavane.ir.quasi import Domain, Quasi, quasi, upper
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import bodies, leaves
 from pavane.passes.blocks import COLS, ROWS, Stepping, stepping, steps_by
-from pavane.passes.buffers import aligned, buffers_of, least_depths
+from pavane.passes.buffers import aligned, buffers_of
 from pavane.passes.reblock import reblock
 from pavane.targets.descriptor import SpatialTarget
 
@@ -101,10 +101,11 @@ def _keeps_trees(shape: Shape, block: int) -> bool:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def buffer_terms(lattice: Lattice, plan: Plan, target: SpatialTarget) -> tuple[tuple[str, int], ...]:
-    """Every buffer's bytes under a plan, FIFOs at their least depths."""
+def buffer_terms(
+    lattice: Lattice, plan: Plan, target: SpatialTarget, depths: Mapping[str, int]
+) -> tuple[tuple[str, int], ...]:
+    """Every buffer's bytes under a plan."""
     size = {dimension: c.block for step, c in zip(lattice.steps, plan, strict=True) for dimension in step.grows}
-    depths = least_depths(lattice.shape)
     terms = []
     for buffer in buffers_of(lattice.shape):
         rows, cols = size.get((buffer.name, ROWS), buffer.rows), size.get((buffer.name, COLS), buffer.cols)
@@ -113,9 +114,9 @@ def buffer_terms(lattice: Lattice, plan: Plan, target: SpatialTarget) -> tuple[t
     return tuple(terms)
 
 
-def memory_bytes(lattice: Lattice, plan: Plan, target: SpatialTarget) -> int:
+def memory_bytes(lattice: Lattice, plan: Plan, target: SpatialTarget, depths: Mapping[str, int]) -> int:
     """Local memory that a plan needs."""
-    return sum(size for _, size in buffer_terms(lattice, plan, target))
+    return sum(size for _, size in buffer_terms(lattice, plan, target, depths))
 
 
 def block_sizes(lattice: Lattice, plan: Sequence[Choice]) -> dict[str, int]:

@@ -5,7 +5,7 @@
 
 How w, and a, come (`Streams`) follows from the engine's tree and from the memory:
 
-    whole    lanes run over the whole of K: w has whole rows in its slot
+    whole    lanes run over the whole of K, or w is read in place and takes no slot: w comes in whole rows
     weight   one lane in ascending k, which any cut of K keeps: w comes in blocks along LV_KBLOCK, a is whole
     both     as `weight`, and a is too large for a site: it comes, and its prologue is done, block by block
 
@@ -52,6 +52,7 @@ from pavane.passes.template import (
     On,
     Operand,
     Part,
+    RowBytes,
     axis,
     compute,
     extents,
@@ -75,6 +76,7 @@ from pavane.tensor_graph.fills import known_fill
 
 Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
 Streams = Literal["whole", "weight", "both"]
+NOTHING = RowBytes()
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -129,24 +131,24 @@ class ProductOp(msgspec.Struct, frozen=True):
 
 
 def block_grid(
-    rows: Quasi, columns: int, target: SpatialTarget, symbols: Sequence[Symbol], bytes_a_row: int = 0
+    rows: Quasi, columns: int, target: SpatialTarget, symbols: Sequence[Symbol], row: RowBytes = NOTHING
 ) -> Grid:
-    """Blocks of a tile's columns; `bytes_a_row` of an item's rows stay on the site with all columns."""
+    """Blocks of a tile's columns; `row`: what stays of an item's rows."""
     domain = symbols_domain(symbols)
-    return Grid(row_axis(rows, bytes_a_row, target, domain), axis(columns, target.tile[1], "LV_ITEM_X", domain))
+    return Grid(row_axis(rows, row, target, domain), axis(columns, target.tile[1], "LV_ITEM_X", domain))
 
 
 def head_grid(
-    rows: Quasi, heads: int, width: int, target: SpatialTarget, symbols: Sequence[Symbol], bytes_a_row: int = 0
+    rows: Quasi, heads: int, width: int, target: SpatialTarget, symbols: Sequence[Symbol], row: RowBytes = NOTHING
 ) -> Grid:
     """One head an item, its whole width in the slot."""
-    row_blocks = row_axis(rows, bytes_a_row, target, symbols_domain(symbols))
+    row_blocks = row_axis(rows, row, target, symbols_domain(symbols))
     return Grid(row_blocks, fixed_axis(width, width), index_axis(heads, "LV_ITEM_X"))
 
 
-def normed_row_bytes(k: int) -> int:
-    """What a row takes that is normed into a panel: itself and the panel."""
-    return 2 * row_bytes("f32", k)
+def normed_row(k: int, head_width: int = 0) -> RowBytes:
+    """What a row takes that is normed into a panel, and of a head its sum, norm, rope tables and result."""
+    return RowBytes(row_bytes("f32", k + 2 * head_width), row_bytes("f32", k + 2 * head_width))
 
 
 def input_rows(name: str, tensor: Tensor, rows: Axis, extent: Quasi, k: int, first_row: Quasi | int = 0) -> Operand:
@@ -203,7 +205,7 @@ def _streams(
     op: ProductOp, prologue: Sequence[Link], ride: Ride, target: SpatialTarget, domain: Domain
 ) -> Streams:
     """How the operands come. What is summed over a row must have the whole row, whatever it takes."""
-    if tree_of(ride.mode, True).lanes > 1 or op.k <= _k_tile(target):
+    if target.alias or tree_of(ride.mode, True).lanes > 1 or op.k <= _k_tile(target):
         return "whole"
     stay = [o for o in (op.input, *op.prologue_operands) if o.window.size[-1] == op.k]
     rows = upper(op.grid.rows.limit, domain)

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pavane.ir.program import Items, Numerics, Program, Spec, Symbol
+from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y, Items, Numerics, Program, Spec, Symbol
 from pavane.ir.quasi import Quasi, quasi
+from pavane.ir.types import row_bytes
 from pavane.passes.chain import Link, generic, generic_scope, into_carries, spec_scope
 from pavane.passes.template import (
     Axis,
     Operand,
+    RowBytes,
     axis,
     compute,
     extents,
@@ -25,6 +27,7 @@ from pavane.passes.template import (
     over_items,
     pop,
     result,
+    row_axis,
     symbols_domain,
     template_program,
     template_shape,
@@ -47,10 +50,14 @@ class RowwiseOp(msgspec.Struct, frozen=True):
 def matrix_axes(
     rows: Quasi | int, cols: int, whole_rows: bool, target: SpatialTarget, symbols: Sequence[Symbol]
 ) -> tuple[Axis, Axis]:
-    """Blocks of a tile's rows, and of a tile's columns unless a whole row is needed."""
+    """Blocks of a tile's rows, and of a tile's columns unless a whole row is needed; then of as many rows as have room
+    for three operands and a carry.
+    """
     domain = symbols_domain(symbols)
-    blocks = fixed_axis(cols, cols) if whole_rows else axis(cols, target.tile[1], "LV_ITEM_X", domain)
-    return axis(rows, target.tile[0], "LV_ITEM_Y", domain), blocks
+    if not whole_rows:
+        return axis(rows, target.tile[0], LV_ITEM_Y, domain), axis(cols, target.tile[1], LV_ITEM_X, domain)
+    one = row_bytes("f32", cols)
+    return row_axis(rows, RowBytes(one, 3 * one), target, domain), fixed_axis(cols, cols)
 
 
 def rowwise_section(op: RowwiseOp, target: SpatialTarget, symbols: Sequence[Symbol]) -> Program:

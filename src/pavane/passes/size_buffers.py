@@ -2,7 +2,8 @@
 
 Depths: 2 where one engine fills while another drains turn after turn, else 1 (`buffers.least_depths`); more where the
 rate model says and memory allows. Rate model: a reader that is slower than its consumer gains from running ahead
-while the consumer does something else (its epilogue), as many slots as it fills in that time. Layout: FIFO slots,
+while the consumer does something else (its epilogue), as many slots as it fills in that time. Where two slots do not
+fit the memory, the largest FIFOs have one, and a Join says what that costs: the engines take turns. Layout: FIFO slots,
 then carries, in declared order, each at the next aligned address; the same on every site. ALIAS FIFOs take no memory.
 
 Refuses: MemoryExceeded with every buffer's bytes; TooManyFifos.
@@ -17,9 +18,9 @@ from msgspec.structs import replace
 from pavane.cost.model import event_cycles
 from pavane.cost.spread import Spread
 from pavane.cost.traffic import body_events, expected_values
-from pavane.ir.program import Loop, Node, Pop, Program, Push, Shape, Step
+from pavane.ir.program import Join, Loop, Node, Pop, Program, Push, Shape, Step
 from pavane.ir.walk import symbol_domain
-from pavane.passes.buffers import DOUBLE, aligned, buffer_bytes, least_depths, usable_bytes
+from pavane.passes.buffers import DOUBLE, aligned, buffer_bytes, least_depths, single_depths, usable_bytes
 from pavane.passes.predicting import section_spread
 from pavane.passes.section import section_of, with_section
 from pavane.reject import MemoryExceeded, TooManyFifos
@@ -32,9 +33,10 @@ def size_buffers(program: Program, target: SpatialTarget) -> Program:
     """The section with depths and addresses."""
     shape = section_of(program, "PLACED")
     _require_fifos(shape, target)
-    least = least_depths(shape)
-    _require_memory(shape, least, target)
+    _require_memory(shape, single_depths(shape), target)
+    least = _least_that_fit(shape, target)
     spread = section_spread(shape, symbol_domain(program), target)
+    shape = replace(shape, joins=(*shape.joins, *_given_up(shape, least, target, expected_values(program), spread)))
     wanted = _wanted_depths(shape, least, target, expected_values(program), spread)
     return with_section(program, _laid_out(shape, _affordable(shape, least, wanted, target), target), "SIZED")
 
@@ -69,6 +71,30 @@ def _terms(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> li
     slots = [(fifo, depths[fifo.name]) for fifo in shape.fifos]
     fifos = [(f"{f.name} ({n} slots)", aligned(n * buffer_bytes(f), target)) for f, n in slots]
     return fifos + [(c.name, aligned(buffer_bytes(c), target)) for c in shape.carries]
+
+
+def _least_that_fit(shape: Shape, target: SpatialTarget) -> dict[str, int]:
+    """Two slots where engines overlap, but one of the largest FIFOs until it fits."""
+    depths = least_depths(shape)
+    for fifo in sorted(shape.fifos, key=lambda f: (-buffer_bytes(f), f.name)):
+        if _fits(shape, depths, target):
+            break
+        depths[fifo.name] = min(1, depths[fifo.name])
+    return depths
+
+
+def _given_up(
+    shape: Shape, depths: Mapping[str, int], target: SpatialTarget, expected: Mapping[str, int], spread: Spread
+) -> list[Join]:
+    """A record of each second slot that did not fit: cycles of a turn with one slot, and with two."""
+    joins = []
+    for name, wanted in least_depths(shape).items():
+        if depths[name] < wanted:
+            fill, drain = (
+                _cycles(shape, _turns_with(shape, step)[-1], target, expected, spread) for step in (Push(name), Pop(name))
+            )
+            joins.append(Join(f"slots of {name}", "one", fill + drain, "two", max(fill, drain)))
+    return joins
 
 
 def _affordable(

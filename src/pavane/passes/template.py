@@ -128,10 +128,22 @@ def axis(extent: Quasi | int, tile: int, var: str, domain: Domain) -> Axis:
     return Axis(size * quasi(var), size, extent.ceil(size), extent)
 
 
-def row_axis(extent: Quasi | int, bytes_a_row: int, target: SpatialTarget, domain: Domain) -> Axis:
-    """Blocks of rows along LV_ITEM_Y: a tile's, halved until rows that take `bytes_a_row` of a site fit beside the rest."""
+class RowBytes(msgspec.Struct, frozen=True):
+    """What a row of an item takes on a site for all columns: in carries, and in slots (two of each where rows come in
+    several blocks).
+    """
+
+    carries: int = 0
+    slots: int = 0
+
+
+def row_axis(extent: Quasi | int, row: RowBytes, target: SpatialTarget, domain: Domain) -> Axis:
+    """Blocks of rows along LV_ITEM_Y: a tile's, halved until they leave room for what streams past them."""
     rows = min(target.tile[0], upper(quasi(extent), domain))
-    while rows > 1 and rows * bytes_a_row > usable_bytes(target) // RESIDENT_PART:
+    usable = usable_bytes(target)
+    if rows == upper(quasi(extent), domain) and 4 * rows * (row.carries + row.slots) <= 3 * usable:
+        return axis(extent, rows, LV_ITEM_Y, domain)
+    while rows > 1 and rows * (row.carries + 2 * row.slots) > usable // RESIDENT_PART:
         rows = -(-rows // 2)
     return axis(extent, rows, LV_ITEM_Y, domain)
 

@@ -1,7 +1,7 @@
 """tile: TEMPLATE -> TILED. Choose the block plan: elements of a block in rows, columns and K.
 
 Of the lattice (`plans`) those are legal whose FIFOs, double-buffered where engines overlap, and carries fit the
-site's memory. The cost model decides, readers shared where that pays (`reader_sharing`, as `fuse_readers` will); ties
+site's memory; where none does, those that fit with one slot of each (`size_buffers` says which lose theirs). The cost model decides, readers shared where that pays (`reader_sharing`, as `fuse_readers` will); ties
 go to less memory, then to smaller blocks. The plan, its bottleneck and its runner-up are recorded.
 
 Refuses with NoPlan: the least plan's buffers against the memory, every term.
@@ -21,7 +21,7 @@ from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y, LV_KBLOCK, Program, Shape
 from pavane.ir.program import Plan as Record
 from pavane.ir.quasi import Domain, upper
 from pavane.ir.walk import symbol_domain
-from pavane.passes.buffers import usable_bytes
+from pavane.passes.buffers import least_depths, single_depths, usable_bytes
 from pavane.passes.plans import Lattice, Plan, block_sizes, buffer_terms, lattice_of, memory_bytes, products, rewritten
 from pavane.passes.reader_sharing import Sharable, sharable, share
 from pavane.passes.section import section_of, with_section
@@ -33,17 +33,27 @@ def tile(program: Program, target: SpatialTarget) -> Program:
     """The section with its best legal blocks."""
     shape = section_of(program, "TEMPLATE")
     lattice = lattice_of(shape, symbol_domain(program))
-    fitting = [plan for plan in lattice.plans if memory_bytes(lattice, plan, target) <= usable_bytes(target)]
+    depths, fitting = _fitting(lattice, target)
     if not fitting:
-        raise _no_plan(lattice, target)
-    ranked = _ranked(lattice, fitting, program, target)
+        raise _no_plan(lattice, depths, target)
+    ranked = _ranked(lattice, fitting, depths, program, target)
     tiled = replace(rewritten(lattice, ranked[0].plan), plan=_record(lattice, ranked))
     return with_section(program, tiled, "TILED")
 
 
-def _no_plan(lattice: Lattice, target: SpatialTarget) -> NoPlan:
-    least = min(lattice.plans, key=lambda plan: (memory_bytes(lattice, plan, target), [c.block for c in plan]))
-    terms = [(name, size) for name, size in buffer_terms(lattice, least, target) if size]
+def _fitting(lattice: Lattice, target: SpatialTarget) -> tuple[dict[str, int], list[Plan]]:
+    """The depths with which anything fits, and what does; the last depths where nothing does."""
+    depths: dict[str, int] = {}
+    for depths in (least_depths(lattice.shape), single_depths(lattice.shape)):
+        fitting = [p for p in lattice.plans if memory_bytes(lattice, p, target, depths) <= usable_bytes(target)]
+        if fitting:
+            return depths, fitting
+    return depths, []
+
+
+def _no_plan(lattice: Lattice, depths: dict[str, int], target: SpatialTarget) -> NoPlan:
+    least = min(lattice.plans, key=lambda plan: (memory_bytes(lattice, plan, target, depths), [c.block for c in plan]))
+    terms = [(name, size) for name, size in buffer_terms(lattice, least, target, depths) if size]
     largest, size = max(terms, key=lambda term: term[1])
     blocks = ", ".join(f"{var} by {block}" for var, block in block_sizes(lattice, least).items())
     return NoPlan(
@@ -72,14 +82,16 @@ class _Candidate:
         return self.prediction.cycles, self.memory_bytes, tuple(choice.block for choice in self.plan)
 
 
-def _ranked(lattice: Lattice, plans: Sequence[Plan], program: Program, target: SpatialTarget) -> list[_Candidate]:
+def _ranked(
+    lattice: Lattice, plans: Sequence[Plan], depths: dict[str, int], program: Program, target: SpatialTarget
+) -> list[_Candidate]:
     """The plans, best first."""
     expected, domain = expected_values(program), symbol_domain(program)
     work, shared = events(lattice.shape, target, expected), sharable(lattice.shape, target)
 
     def candidate(plan: Plan) -> _Candidate:
         prediction = _predicted(lattice, plan, work, shared, domain, expected, target)
-        return _Candidate(plan, prediction, memory_bytes(lattice, plan, target))
+        return _Candidate(plan, prediction, memory_bytes(lattice, plan, target, depths))
 
     return sorted((candidate(plan) for plan in plans), key=lambda c: c.order)
 
