@@ -40,7 +40,9 @@ def main() -> None:
             "decode": compare(many, expected),
             "prompt": compare(blocks, expected),
             "prompt_against_decode": compare(blocks, many),
-            f"bits_equal_1_and_{arguments.cores}_workers": all(np.array_equal(a, b) for a, b in zip(one, many, strict=True)),
+            f"bits_equal_1_and_{arguments.cores}_workers": all(
+                np.array_equal(a, b) for a, b in zip(one, many, strict=True)
+            ),
         }
     if arguments.other:
         results["other"] = compare(list(np.load(arguments.other)), expected)
@@ -55,7 +57,10 @@ def compare(found: list[np.ndarray], expected: list[np.ndarray]) -> dict[str, fl
     rms = np.sqrt(np.mean((centred_a - centred_b) ** 2) / np.mean(centred_b**2))
     top = np.sort(b, axis=1)
     clear = top[:, -1] - top[:, -2] > 0.1
-    log_p, log_q = (x - np.log(np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)) - x.max(axis=1, keepdims=True) for x in (b, a))
+    log_p, log_q = (
+        x - np.log(np.exp(x - x.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)) - x.max(axis=1, keepdims=True)
+        for x in (b, a)
+    )
     kl = np.mean(np.sum(np.exp(log_p) * (log_p - log_q), axis=1))
     same = np.argmax(a, axis=1) == np.argmax(b, axis=1)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -12,18 +13,16 @@ from pavane.frontends.deploy import DeployedModel, Progress, deployment
 from pavane.frontends.gguf import read_gguf
 from pavane.ir.program import Program
 from pavane.ir.types import DType, Fill, Ints
-from pavane.passes.from_qwen_ops import decoder_sections
-from pavane.passes.from_tensor_op import from_tensor_op
-from pavane.passes.product import Contract
-from pavane.pipeline import Observer, compile_sections
 from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
-from pavane.tensor_graph.front import recognize_stages
 from pavane.tensor_graph.graph import Graph
-from pavane.verify.check import Report
-from pavane.verify.check import check as check_program
+
+if TYPE_CHECKING:
+    from pavane.passes.product import Contract
+    from pavane.pipeline import Observer
+    from pavane.verify.check import Report
 
 DEFAULT_CONTEXT = 2048
 
@@ -42,12 +41,16 @@ def compile(
     observer: Observer | None = None,
 ) -> Program:
     """Every pass, to one VERIFIED program. `cores` is for the target `host`."""
+    from pavane.pipeline import compile_sections  # every pass: only where something is compiled
+
     chip = as_target(target, cores)
     return compile_sections(source.name, source.sections(chip), chip, observer)
 
 
 def check(program: Program, target: str | Path | SpatialTarget = "host", cores: int | None = None) -> Report:
     """The independent checker: what it established, or a NotProven that names every broken obligation."""
+    from pavane.verify.check import check as check_program
+
     return check_program(program, as_target(target, cores))
 
 
@@ -63,6 +66,9 @@ def graph(authored: Graph) -> Source:
     """A graph authored by hand."""
 
     def sections(target: SpatialTarget) -> tuple[Program, ...]:
+        from pavane.passes.from_tensor_op import from_tensor_op
+        from pavane.tensor_graph.front import recognize_stages
+
         return tuple(from_tensor_op(op, target) for op in recognize_stages(authored))
 
     return Source(authored.name, sections)
@@ -122,6 +128,8 @@ def decoder(
     kind = "decode" if rows == 1 else "prompt"
 
     def sections(target: SpatialTarget) -> tuple[Program, ...]:
+        from pavane.passes.from_qwen_ops import decoder_sections
+
         return decoder_sections(
             config,
             weights,

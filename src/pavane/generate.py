@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,11 +20,12 @@ from pavane import native
 from pavane.api import Gguf
 from pavane.artefact import Artefact
 from pavane.frontends.sampling import Sampler
-from pavane.passes.decoder_tensors import MOST_ROWS
-from pavane.pipeline import Observer
 from pavane.program_cache import decoder_artefact
 from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import SpatialTarget
+
+if TYPE_CHECKING:
+    from pavane.pipeline import Observer
 
 
 class Timing(msgspec.Struct):
@@ -60,6 +62,7 @@ class Session:
         self.prompt: Artefact = decoder_artefact(model, "prompt", target, observer, cache_dir)
         self._decoder = native.load(self.decode.program, target, weights=model.weights())
         self._reader = native.load(self.prompt.program, target, weights={}, share=self._decoder)
+        self._most_rows = next(s.hi for s in self.prompt.program.symbols if s.name == "rows")
         self.position = 0
         self.timing = Timing()
 
@@ -67,8 +70,8 @@ class Session:
         """Take a prompt in, in blocks of up to 32 rows; the logits after its last token [vocabulary]."""
         self._check_prompt(ids)
         logits = np.empty(0, np.float32)
-        for first in range(0, len(ids), MOST_ROWS):
-            block = ids[first : first + MOST_ROWS]
+        for first in range(0, len(ids), self._most_rows):
+            block = ids[first : first + self._most_rows]
             symbols = {"pos": self.position, "rows": len(block)}
             self._reader.launch(symbols, {"ids": np.array(block, np.int32)})
             self.position += len(block)

@@ -10,15 +10,18 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
 
 from pavane.api import Gguf, Source, compile
 from pavane.artefact import Artefact, ModelInfo, WeightReference, read_artefact, write_artefact
 from pavane.ir.digest import digest
-from pavane.pipeline import Observer
 from pavane.reject import FileReject
 from pavane.targets.descriptor import SpatialTarget, target_digest
+
+if TYPE_CHECKING:
+    from pavane.pipeline import Observer
 
 _NOT_COMPILER = ("cli", "report", "native", "sim")
 

@@ -1,4 +1,7 @@
-"""The nastiest small programs, made by hand against the checker's reasoning. Each is wrong; the oracle says why, the checker must refuse it."""
+"""The nastiest small programs, made by hand against the checker's reasoning.
+
+Each is wrong: the oracle says why, and the checker must refuse it.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,53 @@ from msgspec.structs import replace
 from pavane.ir.digest import graph_digest
 from pavane.ir.expr import Const, Expr, Reduce, at, fn
 from pavane.ir.program import (
-    Carry, Compute, Counter, Fence, Fifo, Formal, Front, Generic, Init, Items, Load, Loop, MatmulTiles, Node, Numerics, Pop, Post,
-    Process, Program, Push, Ref, Reserve, Run, Shape, Spec, Store, Tensor, Tree, Wait, Worker,
+    Carry,
+    Compute,
+    Fence,
+    Fifo,
+    Formal,
+    Front,
+    Generic,
+    Init,
+    Items,
+    Load,
+    Loop,
+    MatmulTiles,
+    Node,
+    Numerics,
+    Pop,
+    Post,
+    Process,
+    Program,
+    Push,
+    Ref,
+    Reserve,
+    Shape,
+    Spec,
+    Store,
+    Tensor,
+    Tree,
+    Wait,
+    Worker,
 )  # fmt: skip
 from pavane.ir.quasi import quasi
 from pavane.targets.descriptor import SpatialTarget
-from tests.checker_oracle.mutants import put
 from tests.checker_oracle.mutants import at as part
+from tests.checker_oracle.mutants import put
 from tests.checker_oracle.programs import Case, host, small, toy
-from tests.examples import COL, GEN_K, ROW, K, X, matmul_multicast, norm_product_host, one_section, rect, shape_of, site, span, whole, window  # fmt: skip
+from tests.examples import (  # fmt: skip
+    COL,
+    ROW,
+    K,
+    matmul_multicast,
+    norm_product_host,
+    one_section,
+    rect,
+    shape_of,
+    span,
+    whole,
+    window,
+)
 
 N = 32
 WHOLE = whole(N)
@@ -42,11 +83,13 @@ def stored(*filling: Node) -> tuple[Node, ...]:
     return (Reserve("fC"), *filling, Push("fC"), Front("fC"), Store("fC", "C", BOX), Fence(), Pop("fC"))
 
 
-def assign(name: str, expr: Expr, rows=WHOLE, cols=WHOLE, row=0, col=0, guard=()) -> Compute:  # noqa: ANN001
+def assign(name: str, expr: Expr, rows=WHOLE, cols=WHOLE, row=0, col=0, guard=()) -> Compute:
     return Compute(Generic(Ref(name, quasi(row), quasi(col)), expr, rows, cols, guard))
 
 
-def on_core(body: tuple[Node, ...], expr: Expr, fifos: tuple[Fifo, ...], carries: tuple[Carry, ...] = (), products: bool = False) -> Case:
+def on_core(
+    body: tuple[Node, ...], expr: Expr, fifos: tuple[Fifo, ...], carries: tuple[Carry, ...] = (), products: bool = False
+) -> Case:
     """One process on one core that makes C from A (and B)."""
     formals = tuple(f for f in (A, B, C) if f.name == "C" or any(x.name == f"f{f.name}" for x in fifos))
     shape = Shape(
@@ -64,7 +107,7 @@ def on_core(body: tuple[Node, ...], expr: Expr, fifos: tuple[Fifo, ...], carries
 
 
 def _leader(change: Callable[[tuple[Node, ...]], tuple[Node, ...]], target: SpatialTarget | None = None) -> Case:
-    """The multicast product with the steps of A's leader changed (reserve, load, fence, wait, send, fence, post, push)."""
+    """The multicast product with the steps of A's leader changed: reserve load fence wait send fence post push."""
     chip = target or toy()
     program = matmul_multicast(chip, 40, 70, 40)
     path = ("shapes", 0, "processes", 0, "body", *IN_BODY)
@@ -103,7 +146,12 @@ def product_reads_its_destination() -> Case:
 def turns_wipe_a_carry() -> Case:
     """Each turn sets the whole carry, then one half of it: only the last half survives."""
     half = assign("acc", at("fA", ROW, quasi(COL) + 16 * K), cols=whole(16), col=16 * K)
-    body = (*taken("fA", "A"), Loop("LV_KBLOCK", quasi(2), (Init("acc"), half)), Pop("fA"), *stored(assign("fC", at("acc", ROW, COL))))
+    body = (
+        *taken("fA", "A"),
+        Loop("LV_KBLOCK", quasi(2), (Init("acc"), half)),
+        Pop("fA"),
+        *stored(assign("fC", at("acc", ROW, COL))),
+    )
     return on_core(body, at("A", "i0", "i1"), (ALIAS_A, SLOT_C), (ACC,))
 
 
@@ -125,7 +173,7 @@ def gather_through_an_alias() -> Case:
 
 def a_worker_beside_the_grid() -> Case:
     """A poster that no chip has: its post never comes."""
-    program, target = small("symbolic_toy")
+    program, target = small("chain_toy")
     post = next(t for w in program.workers for t in w.body if isinstance(t, Post) and t.to.x0.is_const)
     posters = sum(1 for w in program.workers for _ in range(1) if post in w.body)
     more = lambda t: replace(t, n=t.n + 1) if isinstance(t, Wait) and t.counter == post.counter else t  # noqa: E731
@@ -138,12 +186,14 @@ def a_worker_beside_the_grid() -> Case:
 
 def posts_that_nobody_takes() -> Case:
     """A counter of a site is posted to in every epoch and never waited for."""
-    program, target = small("symbolic_toy")
+    program, target = small("chain_toy")
     own = next(t for w in program.workers for t in w.body if isinstance(t, Post) and not t.to.x0.is_const)
     counter = next(c for c in program.counters if c.name == own.counter)
     twice = lambda t: (t, replace(t, counter="extra")) if t == own else (t,)  # noqa: E731
     workers = tuple(replace(w, body=tuple(x for t in w.body for x in twice(t))) for w in program.workers)
-    return replace(program, counters=(*program.counters, replace(counter, name="extra", id=15)), workers=workers), target
+    return replace(
+        program, counters=(*program.counters, replace(counter, name="extra", id=15)), workers=workers
+    ), target
 
 
 def an_output_that_nobody_writes() -> Case:
@@ -161,7 +211,8 @@ def an_engine_without_the_role() -> Case:
 
 
 PROGRAMS: tuple[Callable[[], Case], ...] = (
-    send_before_the_load, leader_computes_after_the_send, product_reads_its_destination, turns_wipe_a_carry, turns_wipe_a_slot,
+    send_before_the_load, leader_computes_after_the_send, product_reads_its_destination, turns_wipe_a_carry,
+    turns_wipe_a_slot,
     gather_through_an_alias, a_worker_beside_the_grid, posts_that_nobody_takes, an_output_that_nobody_writes,
     an_engine_without_the_role,
 )  # fmt: skip

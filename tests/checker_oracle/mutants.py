@@ -1,7 +1,7 @@
 """Single edits of a program at PERSISTENT: every part of the grammar, by its own kinds of mistake.
 
-`edits(program)` lists the places; `mutant(program, rng)` makes one edit and says which. The graph's digest is made anew, as an attacker
-would; the certificate is left out.
+`places(program)` lists what can be edited; `mutant(program, rng)` makes one edit and says which. The graph's digest is
+made anew, as an attacker would; the certificate is left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import Const, Floats, Ints
 
 Path = tuple[Any, ...]
-_SKIPPED = {"name", "digest", "graph_digest", "target", "target_digest", "version", "phase", "certificate", "plan", "joins", "waves", "edges",
-            "ports", "expected", "home", "items", "terms", "cut"}  # fmt: skip
-_NAMED = {"fifo": "fifos", "tensor": "tensors", "carry": "carries", "counter": "counters", "process": "processes", "formal": "formals",
-          "out": "formals", "via": "fifos", "shape": "shapes"}  # fmt: skip
+_SKIPPED = (
+    "name", "digest", "graph_digest", "target", "target_digest", "version", "phase", "certificate", "plan", "joins",
+    "waves", "edges", "ports", "expected", "home", "items", "terms", "cut",
+)  # fmt: skip
+_NAMED = {
+    "fifo": "fifos", "tensor": "tensors", "carry": "carries", "counter": "counters", "process": "processes",
+    "formal": "formals", "out": "formals", "via": "fifos", "shape": "shapes",
+}  # fmt: skip
 _CHOICES = {
     "dtype": ("f32", "f16", "bf16", "q8_0", "i32"),
     "kind": ("LOCAL", "ALIAS", "MULTICAST_ROW", "MULTICAST_COLUMN", "SUM", "MAX"),
@@ -33,7 +37,19 @@ _CHOICES = {
     "contract": ("FLOAT", "INT8_ACTIVATIONS"),
     "accumulator": ("f32", "bf16"),
 }
-_SEQUENCES = {"body", "guard", "processes", "workers", "counters", "instances", "spec", "bindings", "fifos", "carries", "tensors"}
+_SEQUENCES = {
+    "body",
+    "guard",
+    "processes",
+    "workers",
+    "counters",
+    "instances",
+    "spec",
+    "bindings",
+    "fifos",
+    "carries",
+    "tensors",
+}
 
 
 def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -46,7 +62,9 @@ def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         for i, item in enumerate(value):
             yield from places(item, (*path, i))
     elif isinstance(value, msgspec.Struct):
-        if isinstance(value, P.Loop | P.Load | P.Generic | P.MatmulTiles | P.Rect | P.Span | E.Fn | E.At | P.Tensor | P.Formal):
+        if isinstance(
+            value, P.Loop | P.Load | P.Generic | P.MatmulTiles | P.Rect | P.Span | E.Fn | E.At | P.Tensor | P.Formal
+        ):
             yield path, value
         for name in value.__struct_fields__:
             if name not in _SKIPPED or (name == "name" and isinstance(value, P.Ref | E.At)):
@@ -69,8 +87,10 @@ def put(value: Any, path: Path, new: Any) -> Any:
     return replace(value, **{key: put(getattr(value, key), rest, new)})
 
 
-def mutant(program: Program, rng: random.Random, found: list[tuple[Path, Any]] | None = None) -> tuple[str, Program] | None:
-    """One random edit, or None where the draw gives no different, decodable program. Steps and workers are preferred to specs."""
+def mutant(
+    program: Program, rng: random.Random, found: list[tuple[Path, Any]] | None = None
+) -> tuple[str, Program] | None:
+    """One random edit, or None where the draw gives no different, decodable program."""
     found = found or list(places(program))
     path, value = rng.choice(found)
     new = _other(program, path, value, rng, found)
@@ -92,7 +112,9 @@ def _where(program: Program, path: Path) -> str:
     for key in path:
         value = value[key] if isinstance(key, int) else getattr(value, key)
         named = getattr(value, "name", "") if isinstance(value, msgspec.Struct) else ""
-        parts.append(f"{type(value).__name__}" + (f"({named})" if named else "") + (f"#{key}" if isinstance(key, int) else ""))
+        parts.append(
+            f"{type(value).__name__}" + (f"({named})" if named else "") + (f"#{key}" if isinstance(key, int) else "")
+        )
         if not isinstance(value, msgspec.Struct) and not isinstance(key, int):
             parts[-1] = str(key)
     return "/".join(parts)
@@ -128,7 +150,16 @@ def _other(program: Program, path: Path, value: Any, rng: random.Random, found: 
 
 def _other_quasi(program: Program, value: Quasi, rng: random.Random, found: list[tuple[Path, Any]]) -> Quasi:
     names = list(value.variables())
-    variables = [*P.LOOP_VARIABLES[1:4], *P.GENERIC_VARIABLES, "SITE_X", "SITE_Y", "i0", "i1", "k0", *(s.name for s in program.symbols)]
+    variables = [
+        *P.LOOP_VARIABLES[1:4],
+        *P.GENERIC_VARIABLES,
+        "SITE_X",
+        "SITE_Y",
+        "i0",
+        "i1",
+        "k0",
+        *(s.name for s in program.symbols),
+    ]
     draw = rng.random()
     if draw < 0.3:
         return value + rng.choice((1, -1, 32, -32, 16, 64))
@@ -189,7 +220,7 @@ def _other_sequence(value: tuple, rng: random.Random, found: list[tuple[Path, An
 
 
 def _through_loop(value: tuple, at_: int, rng: random.Random) -> tuple:
-    """Move or copy a step into the loop beside it or out of it, join or split two loops, unwrap one, or give a loop another one's body."""
+    """Move or copy a step into the loop beside it or out of it, unwrap or split the loop, or wrap a step."""
     loop, draw = value[at_], rng.random()
     steps = list(value)
     if draw < 0.35 and len(value) > 1:
@@ -209,7 +240,12 @@ def _through_loop(value: tuple, at_: int, rng: random.Random) -> tuple:
         return (*value[:at_], *loop.body, *value[at_ + 1 :])
     if draw < 0.9 and len(loop.body) > 1:
         cut = rng.randrange(1, len(loop.body))
-        return (*value[:at_], replace(loop, body=loop.body[:cut]), replace(loop, body=loop.body[cut:]), *value[at_ + 1 :])
+        return (
+            *value[:at_],
+            replace(loop, body=loop.body[:cut]),
+            replace(loop, body=loop.body[cut:]),
+            *value[at_ + 1 :],
+        )
     i = rng.randrange(len(value))
     wrapped = P.Loop(rng.choice(P.LOOP_VARIABLES), quasi(rng.choice((1, 1, 2))), (value[i],))
     return (*value[:i], wrapped, *value[i + 1 :])
@@ -219,11 +255,12 @@ def _other_part(value: Any, rng: random.Random, found: list[tuple[Path, Any]]) -
     if isinstance(value, P.Load) and rng.random() < 0.5:
         return replace(value, window=replace(value.window, row=rng.choice((-1, 0, 1, 2))))
     if isinstance(value, P.MatmulTiles):
-        return rng.choice((replace(value, a=value.b, b=value.a), replace(value, rows=value.cols, cols=value.rows), replace(value, k=value.cols),
-                           replace(value, guard=())))  # fmt: skip
+        swapped = (replace(value, a=value.b, b=value.a), replace(value, rows=value.cols, cols=value.rows))
+        return rng.choice((*swapped, replace(value, k=value.cols), replace(value, guard=())))
     if isinstance(value, P.Rect):
-        return rng.choice((replace(value, x0=value.x0 + 1), replace(value, x1=value.x1 - 1), replace(value, y0=value.y0 + 1),
-                           replace(value, y1=value.y1 - 1), P.Rect(value.y0, value.y1, value.x0, value.x1)))  # fmt: skip
+        x = (replace(value, x0=value.x0 + 1), replace(value, x1=value.x1 - 1))
+        y = (replace(value, y0=value.y0 + 1), replace(value, y1=value.y1 - 1))
+        return rng.choice((*x, *y, P.Rect(value.y0, value.y1, value.x0, value.x1)))
     if isinstance(value, E.Fn) and len(value.args) > 1:
         return rng.choice((replace(value, args=value.args[::-1]), value.args[0], value.args[1]))
     if isinstance(value, P.Tensor | P.Formal):

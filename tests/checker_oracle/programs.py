@@ -65,7 +65,7 @@ def decoder(target_name: str, rows: int | str, contract: str = "FLOAT") -> Case:
 
 
 def refusal(program: Program, target: SpatialTarget, original: Certificate | None = None) -> SpatialReject | None:
-    """Why prover or checker refuse a program; None when it is accepted, with its own certificate or with the original's schedules."""
+    """Why prover or checker refuse a program; None when it passes, with its own or with the original's schedules."""
     own: SpatialReject | None = None
     try:
         check(replace(program, certificate=prove(program, target)), target)

@@ -1,4 +1,7 @@
-"""What steps do to bytes: transfers between slots and tensors, ops on slots and carries; stores are compared with the specs."""
+"""What steps do to bytes: transfers between slots and tensors, ops on slots and carries.
+
+What is stored is compared with the specs at once.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ class Effects:
             for formal, want in outputs.items():
                 counts = self.stored.get((index, formal), np.zeros(want.mask.shape, int))
                 if (counts != want.mask).any():
-                    raise Fault(f"lost or double write: {formal} of instance {index}: {int((counts != want.mask).sum())} elements")
+                    wrong = int((counts != want.mask).sum())
+                    raise Fault(f"lost or double write: {wrong} elements of {formal} of instance {index}")
 
     def run(self, machine: Machine, i: int, action: Action) -> list:
         step = action.step
@@ -127,7 +131,9 @@ class Effects:
     def _compare(self, context: Context, formal: Formal, window: Window, starts: list[int], values: np.ndarray) -> None:
         want = self.expected[context.index].get(formal.name)
         if want is None:
-            raise Fault(f"wrong place: {formal.name} of instance {context.index} is stored, its spec says nothing of it")
+            raise Fault(
+                f"wrong place: {formal.name} of instance {context.index} is stored, its spec says nothing of it"
+            )
         part: list = [slice(s, s + 1) for s in starts]
         part[-1] = slice(starts[-1], starts[-1] + values.shape[1])
         if window.row >= 0:
@@ -183,10 +189,17 @@ class Effects:
             starts.append(value)
         return starts
 
-    def _window(self, action: Action, formal: Formal, window: Window, starts: list[int]) -> tuple[Space, list[int], int, int]:
+    def _window(
+        self, action: Action, formal: Formal, window: Window, starts: list[int]
+    ) -> tuple[Space, list[int], int, int]:
         """(space, addresses of the rows at column 0, first column, columns), clipped; no rows where it is empty."""
         shape = extents(formal.shape, self.symbols)
-        if len(shape) != len(starts) or len(window.size) != len(starts) or window.row >= len(shape) - 1 or window.row < -1:
+        if (
+            len(shape) != len(starts)
+            or len(window.size) != len(starts)
+            or window.row >= len(shape) - 1
+            or window.row < -1
+        ):
             raise Fault(f"misuse: a window of {formal.name} has the wrong dimensions")
         sizes = [max(0, min(n, e - s)) for s, n, e in zip(starts, window.size, shape, strict=True)]
         if any(n != 1 for d, n in enumerate(window.size) if d not in (window.row, len(shape) - 1)):
@@ -261,7 +274,9 @@ class Effects:
         box.write(rounded(values, slot.dtype) if exact else values)
         return [*touches, (box.space, box.covered, True, -1)]
 
-    def _operand(self, machine: Machine, i: int, action: Action, ref: Ref, rows: int, cols: int, touches: list) -> np.ndarray:
+    def _operand(
+        self, machine: Machine, i: int, action: Action, ref: Ref, rows: int, cols: int, touches: list
+    ) -> np.ndarray:
         slot = self._buffer(machine, i, action.context, ref.name)
         if not rows or not cols:
             return np.zeros((rows, cols))
@@ -296,7 +311,9 @@ class Effects:
         return over(value_of(op.expr, scope), ("LV_GEN_ROW", "LV_GEN_COL"), (rows, cols))
 
 
-def _require_same_place(at: At, op: Generic, env: dict[str, int], origin: tuple[int, int], rows: int, cols: int) -> None:
+def _require_same_place(
+    at: At, op: Generic, env: dict[str, int], origin: tuple[int, int], rows: int, cols: int
+) -> None:
     for r in {0, rows - 1}:
         for c in {0, cols - 1}:
             point = {**env, "LV_GEN_ROW": r, "LV_GEN_COL": c, "LV_GEN_K": 0}

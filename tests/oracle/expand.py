@@ -78,7 +78,13 @@ def tasks_of(program: Program, target: SpatialTarget, symbols: dict[str, int], b
 
 
 def _run(
-    program: Program, shapes: dict[str, Shape], turn: Run, engine: str, site: Site, symbols: dict[str, int], left: list[int]
+    program: Program,
+    shapes: dict[str, Shape],
+    turn: Run,
+    engine: str,
+    site: Site,
+    symbols: dict[str, int],
+    left: list[int],
 ) -> list[Action]:
     if not 0 <= turn.instance < len(program.instances):
         raise Fault("misuse: a worker runs an instance that is not there")
@@ -114,4 +120,3 @@ def _unrolled(body: tuple, env: dict[str, int], left: list[int]) -> Iterator[tup
             if left[0] < 0:
                 raise TooLarge("too many turns")
             yield from _unrolled(node.body, {**env, node.var: turn}, left)
-

@@ -167,7 +167,9 @@ def _indirects(body: tuple) -> Iterator[Indirect]:
             yield from (s for s in node.window.start if isinstance(s, Indirect))
 
 
-def _fill(program: Program, effects: Effects, data: dict[str, np.ndarray], symbols: Symbols, rng: np.random.Generator) -> None:
+def _fill(
+    program: Program, effects: Effects, data: dict[str, np.ndarray], symbols: Symbols, rng: np.random.Generator
+) -> None:
     """What stands in memory at a launch: inputs fresh, weights and caches as they are, nothing else."""
     for tensor in program.tensors:
         flat = data[tensor.name]
@@ -274,7 +276,7 @@ def _priorities(order: list[int]) -> Callable[[list[int]], int]:
 
 
 def _several_posters(program: Program) -> bool:
-    """Can one counter of a site get posts of more than one task? (Decided roughly: more posters than one process of one site.)"""
+    """Can one counter of a site get posts of more than one task? Where more than one process or site posts to it."""
     if program.counters:
         return True
     for shape in program.shapes:

@@ -1,8 +1,8 @@
 """One interleaving of a program's tasks: bounded FIFOs, counters, asynchronous accesses, vector clocks.
 
-Threads of the clocks: every task; for each task its asynchronous accesses (issue to fence); for each alias FIFO of a site its
-reads (load to pop). Edges: program order, push -> front, pop -> the reserve that needs it, post -> the wait that needs it (the first
-posts to arrive that make the sum), access -> fence.
+Threads of the clocks: every task; for each task its asynchronous accesses (issue to fence); for each alias FIFO of a
+site its reads (load to pop). Edges: program order, push -> front, pop -> the reserve that needs it, post -> the wait
+that needs it (the first posts to arrive that make the sum), access -> fence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,21 @@ from itertools import product
 import numpy as np
 
 from pavane.ir.program import (
-    Compute, Counter, Fence, Fifo, Front, Init, Load, Pop, Post, Program, Push, Reserve, Send, Store, Wait,
+    Compute,
+    Counter,
+    Fence,
+    Fifo,
+    Front,
+    Init,
+    Load,
+    Pop,
+    Post,
+    Program,
+    Push,
+    Reserve,
+    Send,
+    Store,
+    Wait,
 )  # fmt: skip
 from pavane.ir.types import row_bytes
 from pavane.targets.descriptor import SpatialTarget
@@ -96,9 +110,15 @@ class Machine:
 
     def memory(self, site: Site) -> Space:
         if site not in self.memories:
-            ends = [f.address + max(f.depth, 1) * f.rows * row_bytes(f.dtype, f.cols) for s in self.program.shapes for f in s.fifos]
+            ends = [
+                f.address + max(f.depth, 1) * f.rows * row_bytes(f.dtype, f.cols)
+                for s in self.program.shapes
+                for f in s.fifos
+            ]
             ends += [c.address + c.rows * row_bytes(c.dtype, c.cols) for s in self.program.shapes for c in s.carries]
-            self.memories[site] = Space(f"memory of {site}", min(self.target.memory.bytes, max([*ends, 1])), self.threads)
+            self.memories[site] = Space(
+                f"memory of {site}", min(self.target.memory.bytes, max([*ends, 1])), self.threads
+            )
             self.flags[site] = Space(f"reservations of {site}", 512, self.threads)
         return self.memories[site]
 
@@ -170,7 +190,9 @@ class Machine:
             signal.arrived = [(signal.posted, self._nothing())]
         at = [0] * len(tasks)
         while True:
-            ready = [i for i, task in enumerate(tasks) if at[i] < len(task.actions) and self._can(i, task.actions[at[i]])]
+            ready = [
+                i for i, task in enumerate(tasks) if at[i] < len(task.actions) and self._can(i, task.actions[at[i]])
+            ]
             if not ready:
                 break
             i = choose(ready)
@@ -194,7 +216,9 @@ class Machine:
                 raise Fault(f"unbalanced: FIFO {key} at the end")
         for key, signal in self.signals.items():
             if signal.posted != signal.consumed:
-                raise Fault(f"unbalanced: counter {signal.name} {key} holds {signal.posted - signal.consumed} more at the end")
+                raise Fault(
+                    f"unbalanced: counter {signal.name} {key} holds {signal.posted - signal.consumed} more at the end"
+                )
 
     def _can(self, i: int, action: Action) -> bool:
         step, context, site = action.step, action.context, self.tasks[i].site
@@ -267,7 +291,9 @@ class Machine:
             raise Fault(f"misuse: two processes {end} {queue.fifo.name}: {sorted(users)}")
         return queue, self.tasks[i].name
 
-    def _flag(self, i: int, queue: Queue, write: bool, site: Site | None = None, thread: int = -1, clock: int = -1) -> None:
+    def _flag(
+        self, i: int, queue: Queue, write: bool, site: Site | None = None, thread: int = -1, clock: int = -1
+    ) -> None:
         """Reserving, sending into and pushing a slot exclude each other like accesses to one byte."""
         space = self.flags[site or self.tasks[i].site]
         thread, clock = (i, self.clocks[i][i]) if thread < 0 else (thread, clock)

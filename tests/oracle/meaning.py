@@ -15,7 +15,7 @@ Values = dict[str, np.ndarray]
 
 
 class Expected:
-    """Per instance and formal: the values of every stored element (NaN at `mask` False: nothing may be stored there)."""
+    """Per instance and formal: the values of every stored element; nothing may be stored where `mask` is False."""
 
     def __init__(self, values: np.ndarray, mask: np.ndarray) -> None:
         self.values = values
@@ -63,7 +63,9 @@ def _instance(
 
         scope = Scope(dict(zip(names, sizes, strict=True)), symbols, read)
         values = over(value_of(spec.expr, scope), names, sizes)
-        whole = results.get(spec.out) or Expected(np.full(before[spec.out].shape, np.nan), np.zeros(before[spec.out].shape, bool))
+        whole = results.get(spec.out) or Expected(
+            np.full(before[spec.out].shape, np.nan), np.zeros(before[spec.out].shape, bool)
+        )
         starts = extents(spec.origin, symbols)
         if any(s < 0 or s + n > e for s, n, e in zip(starts, sizes, whole.values.shape, strict=True)):
             raise Fault(f"the spec of {spec.out} passes its extents")

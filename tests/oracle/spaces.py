@@ -1,7 +1,8 @@
 """Bytes and their shadows.
 
-A `Space` is one address range: the local memory of a site, a tensor, or the SCRATCH arena. An element lives at the address of its first byte;
-`owner` says, per byte, which element covers it, `kind` of which type, so that a read of anything but a whole element of its type is a fault.
+A `Space` is one address range: the local memory of a site, a tensor, or the SCRATCH arena. An element lives at the
+address of its first byte; `owner` says, per byte, which element covers it, `kind` of which type, so that a read of
+anything but a whole element of its type is a fault.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ class Space:
         self.owner[:] = -1
 
     def touch(self, covered: np.ndarray, write: bool, seen: np.ndarray, thread: int, clock: int, who: str) -> None:
-        """Note an access by `thread` at `clock`, whose past is `seen`; a conflicting access outside that past is a race."""
+        """Note an access by `thread` at `clock`, whose past is `seen`; a conflict outside that past is a race."""
         late = self.write_clock[covered] > seen[self.write_thread[covered]]
         if late.any():
-            raise Fault(f"race: {who} {'writes' if write else 'reads'} byte {int(covered[late][0])} of {self.name} beside a write")
+            what = f"{'writes' if write else 'reads'} byte {int(covered[late][0])} of {self.name}"
+            raise Fault(f"race: {who} {what} beside a write")
         if write:
             for reader, clocks in self.readers.items():
                 if (clocks[covered] > seen[reader]).any():

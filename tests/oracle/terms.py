@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from tests.oracle.spaces import Fault
 from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var
 from pavane.ir.quasi import Quasi
+from tests.oracle.spaces import Fault
 
 Labelled = tuple[tuple[str, ...], np.ndarray]
 Read = Callable[[At, tuple[np.ndarray, ...]], np.ndarray]
@@ -17,7 +17,7 @@ _RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
 
 
 class Scope:
-    """Extents of the variables that range, values of those that are fixed, and how an operand is read at index arrays."""
+    """Extents of variables that range, values of those that are fixed, and how an operand is read at indices."""
 
     def __init__(self, extents: Mapping[str, int], fixed: Mapping[str, int], read: Read) -> None:
         self.extents = dict(extents)
@@ -121,8 +121,9 @@ def half_away(x: np.ndarray) -> np.ndarray:
 
 _FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum,
-    "abs": np.abs, "eq": lambda a, b: 1.0 * (a == b), "lt": lambda a, b: 1.0 * (a < b), "le": lambda a, b: 1.0 * (a <= b),
-    "select": lambda c, a, b: np.where(c != 0, a, b), "round": half_away, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
+    "abs": np.abs, "eq": lambda a, b: 1.0 * (a == b), "lt": lambda a, b: 1.0 * (a < b),
+    "le": lambda a, b: 1.0 * (a <= b), "select": lambda c, a, b: np.where(c != 0, a, b),
+    "round": half_away, "exp": np.exp, "log": np.log, "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
     "erf": np.vectorize(math.erf, otypes=[float]),
 }  # fmt: skip

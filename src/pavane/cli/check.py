@@ -11,11 +11,13 @@ from pavane.cli.console import show_text
 
 
 def check(file: Annotated[Path, typer.Argument(help="A .pavane file.")]) -> None:
-    """Does the checker accept the program? Says what it established, or refuses with a witness (exit code 7)."""
+    """Does the checker accept the program? Says what each obligation established; exit code 7 where one is broken."""
     from pavane.artefact import read_artefact
-    from pavane.report.certificate import certificate_lines, fact_lines
-    from pavane.verify.check import check as accept
+    from pavane.report.certificate import certificate_lines, report_lines
+    from pavane.verify.check import accepted, examine
 
     artefact = read_artefact(file)
-    report = accept(artefact.program, artefact.target)
-    show_text("\n".join((*certificate_lines(artefact.program), *fact_lines(report))) + "\n")
+    report = examine(artefact.program, artefact.target)
+    head = () if report.refusals else certificate_lines(artefact.program)
+    show_text("\n".join((*head, *report_lines(report))) + "\n")
+    accepted(report)

@@ -12,7 +12,6 @@ from pavane.artefact import Artefact, ModelInfo, WeightReference, write_artefact
 from pavane.cli.console import Watch, say, watching
 from pavane.cli.passes_seen import PassesSeen
 from pavane.reject import ArgumentReject
-from pavane.report.certificate import certificate_lines
 
 if TYPE_CHECKING:
     from pavane.api import Source
@@ -53,6 +52,8 @@ def compile_(
         program = api.compile(source, descriptor, observer=observe)
     seconds = time.perf_counter() - start
     write_artefact(output, Artefact(program, descriptor, weights, seen.records(), info))
+    from pavane.report.certificate import certificate_lines
+
     for line in (*certificate_lines(program), *seen.summary()):
         say(line)
     say(f"{output}: {output.stat().st_size:,} bytes, {seconds:.2f} s")

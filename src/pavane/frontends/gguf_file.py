@@ -101,13 +101,16 @@ class Metadata(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries  # Mapping's own would decode the value
+
     def __getitem__(self, key: str) -> Any:
         entry = self._entries[key]
         cursor = Cursor(self._path, self._view, entry.offset)
         if entry.element is None:
             return cursor.value(entry.kind, key)
         if entry.element == GGUFValueType.STRING:
-            return [cursor.string(key) for _ in range(entry.count)]
+            return cursor.strings(entry.count, key)
         dtype = np.dtype("<" + SCALAR_CODES[entry.element])
         return np.frombuffer(self._view, dtype, entry.count, entry.offset).copy()
 

@@ -122,6 +122,21 @@ class Cursor:
         except UnicodeDecodeError:
             self.refuse(f"{what} is not UTF-8 text")
 
+    def strings(self, count: int, what: str) -> list[str]:
+        """As many strings, one after the other."""
+        first = self.position
+        self.skip_strings(count, what)
+        data = self.view[first : self.position]
+        unpack, found, position = struct.Struct("<Q").unpack_from, [], 0
+        for _ in range(count):
+            start = position + 8
+            position = start + unpack(data, position)[0]
+            try:
+                found.append(data[start:position].decode("utf-8"))
+            except UnicodeDecodeError:
+                self.refuse(f"{what} is not UTF-8 text")
+        return found
+
     def value(self, kind: GGUFValueType, what: str) -> Any:
         return self.string(what) if kind == GGUFValueType.STRING else self.number(SCALAR_CODES[kind], what)
 

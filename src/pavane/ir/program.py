@@ -40,7 +40,7 @@ class Node_(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 # --- windows and references -----------------------------------------------------------------------------------------
 
 
-class Span(Node_):
+class Span(Node_, frozen=True):
     """The index range [start, min(start + size, limit)), empty when start >= limit.
 
     Length: clamp(limit - start, 0, size).
@@ -51,7 +51,7 @@ class Span(Node_):
     limit: Quasi
 
 
-class Window(Node_):
+class Window(Node_, frozen=True):
     """A box of a tensor: per dimension a start and a constant size, clipped at the tensor's extent (derived, never
     stated).
 
@@ -64,7 +64,7 @@ class Window(Node_):
     row: int = -1
 
 
-class Rect(Node_):
+class Rect(Node_, frozen=True):
     """Sites x0 <= x < x1, y0 <= y < y1 of the program's grid; in a step, quasi-affine in SITE_X, SITE_Y of the doer."""
 
     x0: Quasi
@@ -73,7 +73,7 @@ class Rect(Node_):
     y1: Quasi
 
 
-class Ref(Node_):
+class Ref(Node_, frozen=True):
     """A place in a FIFO slot (reserved, or in front) or in a carry: the operand's origin is at (row, col) of it."""
 
     name: str
@@ -84,15 +84,15 @@ class Ref(Node_):
 # --- compute --------------------------------------------------------------------------------------------------------
 
 
-class Tree(Node_):
+class Tree(Node_, frozen=True):
     """The order of a contraction's sum. Lane l adds the terms k = l (mod lanes) of an atom in ascending k.
 
     lanes = 1: every term is added to the accumulator in ascending k, over the whole contraction (atom is 0).
     lanes > 1: the lanes' sums of each atom of `atom` terms (0: the whole contraction) are added pairwise (l and
     l + lanes/2, then halving), and the result is added to the accumulator; atoms in ascending order.
     `fused`: multiply and add round once.
-    q8_0 x q8_0: lane l takes, of each block, the exact integer sum of its 32/lanes consecutive products (l*32/lanes on),
-    times the product of the two scales; blocks in ascending order.
+    q8_0 x q8_0: lane l takes, of each block, the exact integer sum of its 32/lanes consecutive products (from
+    l*32/lanes on), times the product of the two scales; blocks in ascending order.
     """
 
     atom: int = 0
@@ -100,7 +100,7 @@ class Tree(Node_):
     fused: bool = False
 
 
-class Generic(Node_, tag="generic"):
+class Generic(Node_, frozen=True, tag="generic"):
     """dst[r, c] = expr for r in rows, c in cols: LV_GEN_ROW counts 0 <= r < len(rows), LV_GEN_COL likewise.
 
     Does nothing when a span of `guard` is empty (a ghost item whose index is neither row nor column: a head).
@@ -115,7 +115,7 @@ class Generic(Node_, tag="generic"):
     guard: tuple[Span, ...] = ()
 
 
-class MatmulTiles(Node_, tag="matmul"):
+class MatmulTiles(Node_, frozen=True, tag="matmul"):
     """dst[r, c] += SUM(j < len(k)) a[a.row + r, a.col + j] * b[b.row + j, b.col + c], or b[b.row + c, b.col + j] if
     transposed.
     """
@@ -137,13 +137,13 @@ ComputeOp = Generic | MatmulTiles
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
-class Reserve(Node_, tag="reserve"):
+class Reserve(Node_, frozen=True, tag="reserve"):
     """Wait for a free slot of the FIFO and own it."""
 
     fifo: str
 
 
-class Load(Node_, tag="load"):
+class Load(Node_, frozen=True, tag="load"):
     """Start filling the reserved slot, from its row `row` on, with a window of a tensor.
 
     Ends at a Fence. Alias: binds, moves nothing.
@@ -155,29 +155,29 @@ class Load(Node_, tag="load"):
     row: Quasi = Quasi()
 
 
-class Push(Node_, tag="push"):
+class Push(Node_, frozen=True, tag="push"):
     """Hand the reserved slot over."""
 
     fifo: str
 
 
-class Front(Node_, tag="front"):
+class Front(Node_, frozen=True, tag="front"):
     """Wait for the oldest slot handed over and hold it."""
 
     fifo: str
 
 
-class Compute(Node_, tag="compute"):
+class Compute(Node_, frozen=True, tag="compute"):
     op: ComputeOp
 
 
-class Pop(Node_, tag="pop"):
+class Pop(Node_, frozen=True, tag="pop"):
     """Give the held slot back."""
 
     fifo: str
 
 
-class Store(Node_, tag="store"):
+class Store(Node_, frozen=True, tag="store"):
     """Start writing the slot in front of `fifo` to a window of a tensor. Ends at a Fence."""
 
     fifo: str
@@ -185,7 +185,7 @@ class Store(Node_, tag="store"):
     window: Window
 
 
-class Send(Node_, tag="send"):
+class Send(Node_, frozen=True, tag="send"):
     """Start copying the reserved slot of `fifo` into the reserved slot of the same FIFO on every site of `to`.
 
     Ends at a Fence.
@@ -195,11 +195,11 @@ class Send(Node_, tag="send"):
     to: Rect
 
 
-class Fence(Node_, tag="fence"):
+class Fence(Node_, frozen=True, tag="fence"):
     """Wait until every load, store and send of this process has completed."""
 
 
-class Post(Node_, tag="post"):
+class Post(Node_, frozen=True, tag="post"):
     """Add n to the counter on every site of `to`, after everything this process did before."""
 
     counter: str
@@ -207,14 +207,14 @@ class Post(Node_, tag="post"):
     n: int = 1
 
 
-class Wait(Node_, tag="wait"):
+class Wait(Node_, frozen=True, tag="wait"):
     """Consume n further posts of this site's counter."""
 
     counter: str
     n: int = 1
 
 
-class Init(Node_, tag="init"):
+class Init(Node_, frozen=True, tag="init"):
     """Set every element of a carry to its initial value."""
 
     carry: str
@@ -223,7 +223,7 @@ class Init(Node_, tag="init"):
 Step = Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fence | Post | Wait | Init
 
 
-class Loop(Node_, tag="loop"):
+class Loop(Node_, frozen=True, tag="loop"):
     """for 0 <= var < extent: body."""
 
     var: str
@@ -237,7 +237,7 @@ Node = Loop | Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fen
 # --- a section's shape ----------------------------------------------------------------------------------------------
 
 
-class Formal(Node_):
+class Formal(Node_, frozen=True):
     """A tensor as a section sees it.
 
     Row-major; extents quasi-affine in symbols. Bound to a tensor, or to a view of one (Binding).
@@ -250,7 +250,7 @@ class Formal(Node_):
     fill: Fill = Floats()
 
 
-class Spec(Node_):
+class Spec(Node_, frozen=True):
     """out[origin + i] = expr(i0, i1, ...) for 0 <= i < extents; no other element of `out` changes."""
 
     out: str
@@ -259,13 +259,13 @@ class Spec(Node_):
     expr: Expr
 
 
-class Stage(Node_):
+class Stage(Node_, frozen=True):
     name: str
     engine: str
     body: tuple[Node, ...]
 
 
-class Group(Node_):
+class Group(Node_, frozen=True):
     """A rectangle of sites (None before `place`), how it takes items, and the stages that each of its sites runs."""
 
     name: str
@@ -274,7 +274,7 @@ class Group(Node_):
     rule: Literal["CYCLIC", "CONTIGUOUS"] = "CYCLIC"
 
 
-class Process(Node_):
+class Process(Node_, frozen=True):
     """The resident process of one engine on each site of a rectangle: the steps of its stages in a written order.
 
     Sites are counted from the instance's home; SITE_X, SITE_Y are a site's coordinates inside `rect`.
@@ -286,7 +286,7 @@ class Process(Node_):
     body: tuple[Node, ...]
 
 
-class Fifo(Node_):
+class Fifo(Node_, frozen=True):
     """A bounded queue of rows x cols slots between two stages of a site. `depth` 0 and `address` -1: not chosen yet."""
 
     name: str
@@ -298,7 +298,7 @@ class Fifo(Node_):
     address: int = -1
 
 
-class Carry(Node_):
+class Carry(Node_, frozen=True):
     """A buffer that one stage owns, alive across turns of a loop.
 
     `cut` marks one that legalisation put in and fuse_generic may remove.
@@ -313,7 +313,7 @@ class Carry(Node_):
     address: int = -1
 
 
-class Counter(Node_):
+class Counter(Node_, frozen=True):
     """A counter on every site of `rect`;
 
     one process a site waits for it. `id` is the chip's own, -1 when not chosen yet.
@@ -328,7 +328,7 @@ class Counter(Node_):
     id: int = -1
 
 
-class Port(Node_):
+class Port(Node_, frozen=True):
     """An end of a forwarded FIFO: its token nest and the map from token to window."""
 
     fifo: str
@@ -337,7 +337,7 @@ class Port(Node_):
     window: Window
 
 
-class Numerics(Node_):
+class Numerics(Node_, frozen=True):
     """Fixed when the op becomes a template. `exact`: every output equals the mathematical result, to the bit.
 
     `operands` gives, per formal that a MatmulTiles reads, the dtype in which the engine takes it (rounding included).
@@ -350,7 +350,7 @@ class Numerics(Node_):
     terms: tuple[str, ...] = ()
 
 
-class Plan(Node_):
+class Plan(Node_, frozen=True):
     """What `tile` chose: block extents in elements, predicted cycles of one worker, and the best plan that it beat."""
 
     rows: int
@@ -363,7 +363,7 @@ class Plan(Node_):
     considered: int = 0
 
 
-class Items(Node_):
+class Items(Node_, frozen=True):
     """The work grid: how many items in y and x, and the elements of the output that one item covers (rows, cols)."""
 
     y: Quasi
@@ -372,7 +372,7 @@ class Items(Node_):
     cols: int
 
 
-class Join(Node_):
+class Join(Node_, frozen=True):
     """A comparison that a pass made: what was taken, what not, both costs in cycles."""
 
     what: str
@@ -382,7 +382,7 @@ class Join(Node_):
     other_cycles: int
 
 
-class Shape(Node_):
+class Shape(Node_, frozen=True):
     """A section with its names forgotten: what is compiled, verified and lowered once."""
 
     name: str
@@ -403,7 +403,7 @@ class Shape(Node_):
 # --- the program ----------------------------------------------------------------------------------------------------
 
 
-class Symbol(Node_):
+class Symbol(Node_, frozen=True):
     """A runtime scalar in [lo, hi]; `expected` is for cost only."""
 
     name: str
@@ -412,14 +412,14 @@ class Symbol(Node_):
     expected: int
 
 
-class Transition(Node_):
+class Transition(Node_, frozen=True):
     """An epoch writes exactly rows [row, row + rows) of a STATE tensor's first dimension and preserves the rest."""
 
     row: Quasi
     rows: Quasi
 
 
-class Tensor(Node_):
+class Tensor(Node_, frozen=True):
     """Global memory. Row-major. `offset` is its place in the SCRATCH arena (-1: not laid out; only SCRATCH has one)."""
 
     name: str
@@ -432,14 +432,14 @@ class Tensor(Node_):
     offset: int = -1
 
 
-class Binding(Node_):
+class Binding(Node_, frozen=True):
     """A formal is the tensor, or a view: a reshape of it, or a prefix of its first dimension."""
 
     formal: str
     tensor: str
 
 
-class Instance(Node_):
+class Instance(Node_, frozen=True):
     shape: str
     bindings: tuple[Binding, ...]
     name: str = ""
@@ -447,7 +447,7 @@ class Instance(Node_):
     home: Rect | None = None
 
 
-class Edge(Node_):
+class Edge(Node_, frozen=True):
     """A forwarded FIFO between two instances' ports."""
 
     source: int
@@ -456,7 +456,7 @@ class Edge(Node_):
     sink_port: str
 
 
-class Run(Node_, tag="run"):
+class Run(Node_, frozen=True, tag="run"):
     """Do one process of an instance's shape, once."""
 
     instance: int
@@ -466,7 +466,7 @@ class Run(Node_, tag="run"):
 Turn = Run | Wait | Post
 
 
-class Worker(Node_):
+class Worker(Node_, frozen=True):
     """One resident process: an engine on every site of a rectangle, and all that it does in an epoch."""
 
     name: str
@@ -494,14 +494,14 @@ class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
     body: tuple[Do | Turns, ...]
 
 
-class ShapeSchedule(Node_):
+class ShapeSchedule(Node_, frozen=True):
     """One sequential order of every step of every process of a shape: the evidence for progress."""
 
     shape: str
     schedule: tuple[Do | Turns, ...]
 
 
-class Certificate(Node_):
+class Certificate(Node_, frozen=True):
     """Evidence that the checker can check by itself.
 
     `program` is the digest of the program without certificate, at PERSISTENT.
@@ -512,7 +512,7 @@ class Certificate(Node_):
     schedules: tuple[ShapeSchedule, ...]
 
 
-class Program(Node_):
+class Program(Node_, frozen=True):
     name: str
     phase: Phase
     target: str

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import singledispatch
-from typing import TypeVar
+from functools import cache
+from typing import TypeVar, cast
 
 import msgspec
 
-from pavane.ir.expr import At, Index, substitute, substitute_index, walk
-from pavane.ir.program import (
-    Compute,
-    Generic,
-    Load,
-    Loop,
-    MatmulTiles,
-    Node,
-    Post,
-    Program,
-    Rect,
-    Ref,
-    Send,
-    Shape,
-    Span,
-    Step,
-    Store,
-    Window,
-)
+from pavane.ir.expr import At, Const, Fn, Index, Indirect, Reduce, Var, substitute, substitute_index, walk
+from pavane.ir.program import Generic, Loop, MatmulTiles, Node, Program, Shape, Span, Step, Window
 from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
 
 Nest = tuple[Loop, ...]
+N = TypeVar("N")
 T = TypeVar("T")
 
 
@@ -100,86 +84,34 @@ def named(items: tuple[T, ...], name: str) -> T:
     raise KeyError(name)
 
 
-@singledispatch
-def substituted(node, bindings: Mapping[str, Quasi | int]):
-    """A node of the grammar with variables replaced in every quasi-affine expression;
+def substituted(node: N, bindings: Mapping[str, Quasi | int]) -> N:
+    """A part of the grammar with variables replaced in every quasi-affine expression; a loop binds its own variable."""
+    return cast(N, _substituted(node, bindings))
 
-    a loop's own variable is bound by it.
-    """
+
+def _substituted(node: object, bindings: Mapping[str, Quasi | int]) -> object:
+    if isinstance(node, Quasi):
+        return node.substitute(bindings)
+    if isinstance(node, tuple):
+        return tuple(_substituted(item, bindings) for item in node)
+    if isinstance(node, Indirect):
+        return substitute_index(node, bindings)
+    if isinstance(node, Const | Var | At | Fn | Reduce):
+        return substitute(node, bindings)
+    if isinstance(node, Loop):
+        inner = {name: value for name, value in bindings.items() if name != node.var}
+        return Loop(node.var, node.extent.substitute(bindings), substituted(node.body, inner))
+    if isinstance(node, msgspec.Struct):
+        return msgspec.structs.replace(
+            node, **{f: _substituted(getattr(node, f), bindings) for f in _parts(type(node))}
+        )
     return node
 
 
-def _fields(node, bindings: Mapping[str, Quasi | int], *names: str):
-    return msgspec.structs.replace(node, **{n: substituted(getattr(node, n), bindings) for n in names})
-
-
-@substituted.register
-def _(node: Quasi, bindings):
-    return node.substitute(bindings)
-
-
-@substituted.register(tuple)
-def _(node, bindings):
-    return tuple(substituted(item, bindings) for item in node)
-
-
-@substituted.register
-def _(node: Loop, bindings):
-    inner = {name: value for name, value in bindings.items() if name != node.var}
-    return Loop(node.var, node.extent.substitute(bindings), substituted(node.body, inner))
-
-
-@substituted.register
-def _(node: Span, bindings):
-    return _fields(node, bindings, "start", "limit")
-
-
-@substituted.register
-def _(node: Window, bindings):
-    return Window(tuple(substitute_index(s, bindings) for s in node.start), node.size, node.row)
-
-
-@substituted.register
-def _(node: Rect, bindings):
-    return _fields(node, bindings, "x0", "x1", "y0", "y1")
-
-
-@substituted.register
-def _(node: Ref, bindings):
-    return _fields(node, bindings, "row", "col")
-
-
-@substituted.register
-def _(node: Compute, bindings):
-    return Compute(substituted(node.op, bindings))
-
-
-@substituted.register
-def _(node: Generic, bindings):
-    return msgspec.structs.replace(
-        _fields(node, bindings, "dst", "rows", "cols", "guard"), expr=substitute(node.expr, bindings)
-    )
-
-
-@substituted.register
-def _(node: MatmulTiles, bindings):
-    return _fields(node, bindings, "dst", "a", "b", "rows", "cols", "k", "guard")
-
-
-@substituted.register
-def _(node: Load, bindings):
-    return _fields(node, bindings, "window", "row")
-
-
-@substituted.register
-def _(node: Store, bindings):
-    return _fields(node, bindings, "window")
-
-
-@substituted.register(Send)
-@substituted.register(Post)
-def _(node, bindings):
-    return _fields(node, bindings, "to")
+@cache
+def _parts(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Fields that may hold quasi-affine expressions: all but plain strings and numbers."""
+    return tuple(f.name for f in msgspec.structs.fields(kind) if f.type not in (str, int, float, bool))
 
 
 def window_spans(window: Window, shape: tuple[Quasi, ...]) -> tuple[Span, Span]:

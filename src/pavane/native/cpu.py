@@ -34,6 +34,11 @@ class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.wide and self.has("avx512vnni")
 
     @property
+    def pair_dot(self) -> bool:
+        """Two products of bf16 added to an f32 (vdpbf16ps, 512 bits wide)."""
+        return self.wide and self.has("avx512bf16")
+
+    @property
     def wide(self) -> bool:
         """32 registers of 16 f32."""
         return self.has("avx512f") and self.has("avx512vl") and self.has("avx512bw")

@@ -192,10 +192,15 @@ def store_block(code: Code, row: str, column: str, low: str, high: str) -> None:
 
 def quantised_block(code: Code, low: str, high: str) -> tuple[str, list[str]]:
     """The scale (half) and the quants (two vectors of 16) of 32 f32."""
-    absolute = [code.call(f"llvm.fabs.v{LANES}f32", F32, f"{F32} {v}", F32) for v in (low, high)]
-    first_larger = code.value(f"fcmp ogt {F32} {absolute[0]}, {absolute[1]}")
-    larger = code.value(f"select {MASK} {first_larger}, {F32} {absolute[0]}, {F32} {absolute[1]}")
-    peak = code.call(f"llvm.vector.reduce.fmax.v{LANES}f32", "float", f"{F32} {larger}", F32)
+    # Numbers without their sign are in the order of their bits.
+    ints = f"<{LANES} x i32>"
+    sizes = [
+        code.value(f"and {ints} {code.value(f'bitcast {F32} {v} to {ints}')}, {code.splat('i32', LANES, '2147483647')}")
+        for v in (low, high)
+    ]
+    larger = code.call(f"llvm.smax.v{LANES}i32", ints, f"{ints} {sizes[0]}, {ints} {sizes[1]}", f"{ints}, {ints}")
+    most = code.call(f"llvm.vector.reduce.smax.v{LANES}i32", "i32", f"{ints} {larger}", ints)
+    peak = code.value(f"bitcast i32 {most} to float")
     step = code.value(f"fdiv float {peak}, 127.0")
     zero = code.value(f"fcmp oeq float {step}, 0.0")
     inverse = code.value(f"select i1 {zero}, float 0.0, float {code.value(f'fdiv float 1.0, {step}')}")
@@ -205,5 +210,8 @@ def quantised_block(code: Code, low: str, high: str) -> tuple[str, list[str]]:
 
 
 def _quants(code: Code, ratio: str) -> str:
-    rounded = code.call(f"llvm.round.v{LANES}f32", F32, f"{F32} {ratio}", F32)
-    return code.call(f"llvm.fptosi.sat.v{LANES}i8.v{LANES}f32", f"<{LANES} x i8>", f"{F32} {rounded}", F32)
+    """Rounded with halves away from zero (as `llvm.round` does it: the largest f32 below 1/2 is added, the rest cut off)."""
+    half = code.splat("float", LANES, "0x3FDFFFFFE0000000")
+    signed = code.call(f"llvm.copysign.v{LANES}f32", F32, f"{F32} {half}, {F32} {ratio}", f"{F32}, {F32}")
+    whole = code.value(f"fptosi {F32} {code.value(f'fadd {F32} {ratio}, {signed}')} to <{LANES} x i32>")
+    return code.value(f"trunc <{LANES} x i32> {code.value(f'freeze <{LANES} x i32> {whole}')} to <{LANES} x i8>")

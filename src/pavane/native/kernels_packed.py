@@ -16,9 +16,7 @@ from pavane.native.elements import load_lanes, store_lanes
 from pavane.native.kernels_dot import multiply_add, prefetch
 from pavane.native.text import F32, LANES, Code, Module, shuffle
 
-PARAMETERS = (
-    "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next"
-)
+PARAMETERS = "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next"
 GROUP = LANES  # rows of b side by side
 QUANTS = GROUP * Q8_BLOCK  # bytes of a block of a group; its scales take 2 * GROUP more, behind all blocks
 _INTS = f"<{LANES} x i32>"

@@ -2,9 +2,8 @@
 
     transposed, q8_0 by packed q8_0, one fused lane       kernels_packed   a as a panel
     transposed, 16 lanes over the whole contraction       kernels_dot      a is widened to f32 first
-    transposed, q8_0 by q8_0, 8 fused lanes               kernels_block    by blocks of 32
     not transposed, one lane                              kernels_outer
-    anything else                                         kernels_ordered
+    anything else                                         kernels_ordered  (q8_0 by q8_0 whose b is no packed weight, too)
 Operands of a faster kernel start where their type can be addressed (q8_0: at whole blocks, over whole blocks).
 """
 
@@ -18,11 +17,9 @@ from pavane.native.cpu import Cpu
 from pavane.native.elements import byte_offset
 from pavane.native.generic import Operand
 from pavane.native.index import Scope, emit_guards, emit_index, emit_length
-from pavane.native.kernels_block import LANES as BLOCK_LANES
-from pavane.native.kernels_block import block_kernel
 from pavane.native.kernels_dot import COLUMNS, dot_kernel, widen_kernel
 from pavane.native.kernels_ordered import ordered_kernel
-from pavane.native.kernels_outer import outer_kernel
+from pavane.native.kernels_outer import near_bytes, outer_kernel
 from pavane.native.kernels_packed import packed_kernel, panel_bytes
 from pavane.native.panels import panel_kernel
 from pavane.native.panels import scratch_bytes as panel_scratch_bytes
@@ -33,7 +30,7 @@ from pavane.reject import OutsideFragment
 def scratch_bytes(op: MatmulTiles) -> int:
     """What the op's kernel needs beside its operands."""
     row = -(-op.k.size // LANES) * LANES * 4
-    return max(row * (COLUMNS + op.rows.size), panel_scratch_bytes(op))
+    return max(row * (COLUMNS + op.rows.size), panel_scratch_bytes(op), near_bytes(op.rows.size, op.k.size))
 
 
 def emit_matmul(
@@ -107,8 +104,6 @@ def _holds(wide: str, narrow: str, fill: Fill) -> bool:
 def _kernel(code: Code, choice: str, op: MatmulTiles, a: Operand, b: Operand, cpu: Cpu) -> str:
     if choice == "dot":
         return dot_kernel(code.module, b.dtype, op.tree.fused, cpu)
-    if choice == "block":
-        return block_kernel(code.module, cpu)
     return outer_kernel(code.module, a.dtype, b.dtype, op.tree.fused, cpu)
 
 
@@ -123,7 +118,7 @@ def _choose(op: MatmulTiles, a: Operand, b: Operand) -> str:
     whole = not quantised or (op.k.size % Q8_BLOCK == 0 and _whole_blocks(op.k.limit - op.k.start))
     one_atom = tree.atom == 0 or tree.atom >= op.k.size
     if a.dtype == b.dtype == "q8_0":
-        return "block" if tree.lanes == BLOCK_LANES and tree.fused and one_atom and whole else "ordered"
+        return "ordered"
     return "dot" if tree.lanes == LANES and one_atom and whole else "ordered"
 
 
@@ -141,9 +136,7 @@ def _row_origin(code: Code, operand: Operand, ref: Ref, scope: Scope) -> str:
     return f"ptr {row}, i64 {operand.row_bytes}, i64 {emit_index(code, ref.col, scope)}"
 
 
-def _panel(
-    code: Code, op: MatmulTiles, a: Operand, rows: str, k: str, scratch: str, scope: Scope
-) -> tuple[str, int]:
+def _panel(code: Code, op: MatmulTiles, a: Operand, rows: str, k: str, scratch: str, scope: Scope) -> tuple[str, int]:
     """The rows of a as a panel: a carry that is one, or made in scratch."""
     if a.panel:
         return a.base, a.row_bytes

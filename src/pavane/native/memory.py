@@ -62,29 +62,30 @@ def aligned(size_bytes: int) -> np.ndarray:
 
 def large(size_bytes: int) -> np.ndarray:
     """Zeroed bytes in pages as large as the system gives."""
-    area = mmap.mmap(-1, size_bytes + _LARGE_PAGE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):
-            area.madvise(mmap.MADV_HUGEPAGE)
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return aligned(size_bytes)
+    area = mmap.mmap(-1, size_bytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):
+        area.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(area, np.uint8)
     start = -raw.ctypes.data % _LARGE_PAGE
     return raw[start : start + size_bytes]
 
 
 def release(part: np.ndarray) -> None:
-    """Let the pages of a mapped file go that lie inside `part`; they come back when they are read. Other memory is left
-    alone.
+    """Let the pages of a mapped file go that lie inside `part`; they come back when they are read. Memory that is not a
+    read-only mapping is left alone.
     """
     owner: object = part
     while isinstance(owner, np.ndarray):
-        whole, owner = owner, owner.base
+        owner = owner.base
     if isinstance(owner, memoryview):
         owner = owner.obj
-    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+    if not isinstance(owner, mmap.mmap) or not memoryview(owner).readonly or not hasattr(mmap, "MADV_DONTNEED"):
         return
-    first = part.ctypes.data - whole.ctypes.data
+    first = part.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
     start, stop = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + part.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if not whole.flags.writeable and whole.ctypes.data % mmap.PAGESIZE == 0 and start < stop:
+    if start < stop:
         owner.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
@@ -130,14 +131,20 @@ class Memory:
         return (self._packed if packed else self._bytes)[name].ctypes.data
 
     def pack(self, names: Iterable[str], door: int, threads: int) -> None:
-        """Make the packed copies that are not there yet, with a loaded program's `pack`."""
-        for name in names:
-            if name not in self._packed:
-                *rows, columns = self.extents(self.tensors[name])
-                made = large(packed_bytes(math.prod(rows), columns))
-                pack_weight(door, self._bytes[name], math.prod(rows), columns, threads, made)
-                self._packed[name] = made
-                release(self._bytes[name])
+        """Make the packed copies that are not there yet, side by side, with a loaded program's `pack`."""
+        missing = {name: self._rows_and_columns(name) for name in names if name not in self._packed}
+        sizes = [-(-packed_bytes(*shape) // _ALIGNMENT) * _ALIGNMENT for shape in missing.values()]
+        arena, start = large(sum(sizes)) if missing else aligned(0), 0
+        for (name, (rows, columns)), size in zip(missing.items(), sizes, strict=True):
+            made = arena[start : start + size]
+            pack_weight(door, self._bytes[name], rows, columns, threads, made)
+            self._packed[name] = made
+            release(self._bytes[name])
+            start += size
+
+    def _rows_and_columns(self, name: str) -> tuple[int, int]:
+        *rows, columns = self.extents(self.tensors[name])
+        return math.prod(rows), columns
 
     def view(self, name: str, symbols: Mapping[str, int] | None) -> np.ndarray:
         """The tensor at those values of the symbols (None: at its greatest extents)."""

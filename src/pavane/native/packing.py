@@ -42,7 +42,11 @@ def packed_formals(program: Program, shape: Shape) -> frozenset[str]:
 def _only_weights(program: Program, shape: Shape, formal: Formal) -> bool:
     tensors = {t.name: t for t in program.tensors}
     bound = [
-        tensors[b.tensor] for i in program.instances if i.shape == shape.name for b in i.bindings if b.formal == formal.name
+        tensors[b.tensor]
+        for i in program.instances
+        if i.shape == shape.name
+        for b in i.bindings
+        if b.formal == formal.name
     ]
     return all(t.role == "WEIGHT" and t.shape[-1] == formal.shape[-1] for t in bound)
 
@@ -53,7 +57,9 @@ def _read_packed(shape: Shape, formal: Formal) -> bool:
     loads = [s for s in _loads(shape) if s.fifo in fed]
     if not fed or not all(s.tensor == formal.name and fifos[s.fifo].kind == "ALIAS" for s in loads):
         return False
-    return all(_in_groups(formal, s) for s in loads) and all(_is_block_product(shape, op, formal) for op in _uses(shape, fed))
+    return all(_in_groups(formal, s) for s in loads) and all(
+        _is_block_product(shape, op, formal) for op in _uses(shape, fed)
+    )
 
 
 def _loads(shape: Shape) -> Iterator[Load]:
@@ -87,7 +93,11 @@ def _is_block_product(shape: Shape, op: Generic | MatmulTiles, formal: Formal) -
 def _in_groups(formal: Formal, step: Load) -> bool:
     """Whole rows, one after the other, the first a multiple of 16."""
     start, last = step.window.start, len(formal.shape) - 1
-    if start[last] != _ZERO or step.window.size[last] < formal.shape[last].const or step.window.row not in (-1, last - 1):
+    if (
+        start[last] != _ZERO
+        or step.window.size[last] < formal.shape[last].const
+        or step.window.row not in (-1, last - 1)
+    ):
         return False
     stride = 1
     for d in range(last - 1, -1, -1):
@@ -114,7 +124,9 @@ def packed_products(shape: Shape, packed: frozenset[str]) -> tuple[MatmulTiles, 
 
 def define_pack(module: Module) -> None:
     """`pack(out, rows, first, last, count, blocks)`: groups first .. last-1 of `count` stored rows."""
-    code = Code(module, PACK, "ptr noalias %out, ptr %in, i64 %first, i64 %last, i64 %count, i64 %blocks", attributes="nounwind")
+    code = Code(
+        module, PACK, "ptr noalias %out, ptr %in, i64 %first, i64 %last, i64 %count, i64 %blocks", attributes="nounwind"
+    )
     row_bytes = code.mul("%blocks", _BLOCK_BYTES)
     group_bytes = code.mul(row_bytes, GROUP)
     with code.loop("%last", start="%first") as group, code.loop("%blocks") as block:
@@ -144,7 +156,9 @@ def _transposed(code: Code, vectors: list[str]) -> list[str]:
     width = 8
     while len(vectors) > 8:
         half = len(vectors) // 2
-        vectors = [shuffle(code, "i32", width, vectors[i], vectors[i + half], list(range(2 * width))) for i in range(half)]
+        vectors = [
+            shuffle(code, "i32", width, vectors[i], vectors[i + half], list(range(2 * width))) for i in range(half)
+        ]
         width *= 2
     # vectors[i] holds rows i and i + 8; three rounds of exchanging between pairs at distances 4, 2, 1.
     rows = [(i, i + 8) for i in range(8)]
@@ -160,7 +174,10 @@ def _sorted_lanes(code: Code, vectors: list[str], lanes: list[list[tuple[int, in
             if i & bit:
                 continue
             j = i | bit
-            both = [*((0, n, what) for n, what in enumerate(lanes[i])), *((LANES, n, what) for n, what in enumerate(lanes[j]))]
+            both = [
+                *((0, n, what) for n, what in enumerate(lanes[i])),
+                *((LANES, n, what) for n, what in enumerate(lanes[j])),
+            ]
             for target, wanted in ((i, 0), (j, bit)):
                 picked = [(base + n, what) for base, n, what in both if what[1] & bit == wanted]
                 picked.sort(key=lambda p: (p[1][1], p[1][0]))

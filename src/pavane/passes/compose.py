@@ -2,17 +2,20 @@
 
 Decides, all by structure: which equal shapes become one; where boundaries between sections stand (docs/ir.md,
 Boundaries); where SCRATCH tensors lie in their arena (first fit by lifetime, counted in phases between boundaries, so
-that reused bytes always have a boundary between their users); which chip counter each name gets. Local memory needs
-no decision: sections on one site follow each other.
+that reused bytes always have a boundary between their users); which chip counter each name gets; whether posters meet
+all at once, or first in their rows and then in their columns (where counters cannot count all of them, or there are
+many). Local memory needs no decision: sections on one site follow each other.
 
 Refuses (ComposeReject): sections that declare one tensor or symbol differently; memory beside the chip too small;
-more posters than the counters' bits can count. OutOfCounters when the chip has too few.
+more posters than the counters' bits can count, in lines too. OutOfCounters when the chip has too few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from pavane.ir.digest import graph_digest, shape_digest
@@ -39,12 +42,15 @@ from pavane.ir.program import (
     Wait,
     Worker,
 )
-from pavane.ir.quasi import Domain, quasi, upper
+from pavane.ir.quasi import quasi
 from pavane.ir.rects import Site, constant_rect, rectangles, site_in
-from pavane.ir.types import row_bytes
 from pavane.ir.walk import leaves, named, symbol_domain
+from pavane.passes.memory_beside import require_memory, tensor_bytes
 from pavane.reject import ComposeReject, OutOfCounters
 from pavane.targets.descriptor import SpatialTarget, target_digest
+
+
+_MOST_AT_ONCE = 128  # posters; each posts to every site, so all at once grow with the square of the sites
 
 
 def compose(name: str, sections: Sequence[Program], target: SpatialTarget) -> Program:
@@ -142,14 +148,6 @@ def _stored_formals(shape: Shape) -> set[str]:
 # --- scratch --------------------------------------------------------------------------------------------------------
 
 
-def tensor_bytes(tensor: Tensor, domain: Domain) -> int:
-    """The most bytes a tensor takes for any value of the symbols."""
-    rows = 1
-    for extent in tensor.shape[:-1]:
-        rows *= upper(extent, domain)
-    return rows * row_bytes(tensor.dtype, upper(tensor.shape[-1], domain))
-
-
 def _lay_out_scratch(program: Program, phases: tuple[int, ...], target: SpatialTarget) -> tuple[Tensor, ...]:
     """Offsets in the SCRATCH arena: first fit, in order of first use, over phases."""
     domain = symbol_domain(program)
@@ -164,7 +162,7 @@ def _lay_out_scratch(program: Program, phases: tuple[int, ...], target: SpatialT
         start = _first_gap([(s, e) for begin, end, s, e in placed if begin <= last and first <= end], size)
         placed.append((first, last, start, start + size))
         offsets[name] = start
-    _check_memory(program, domain, max((e for *_, e in placed), default=0), target)
+    require_memory(program.name, program.tensors, domain, target, max((e for *_, e in placed), default=0))
     return tuple(replace(t, offset=offsets[t.name]) if t.name in offsets else t for t in program.tensors)
 
 
@@ -186,38 +184,23 @@ def _first_gap(taken: list[tuple[int, int]], size: int) -> int:
     return start
 
 
-def _check_memory(program: Program, domain: Domain, scratch_bytes: int, target: SpatialTarget) -> None:
-    terms: dict[str, int] = {"SCRATCH": scratch_bytes}
-    for tensor in program.tensors:
-        if tensor.role != "SCRATCH":
-            terms[tensor.role] = terms.get(tensor.role, 0) + tensor_bytes(tensor, domain)
-    total = sum(terms.values())
-    if total > target.dram.bytes:
-        raise ComposeReject(
-            f"the tensors of {program.name!r} do not fit the memory beside the chip",
-            where=target.name,
-            needed=f"{total} B",
-            available=f"{target.dram.bytes} B",
-            terms=[f"{role} {size} B" for role, size in sorted(terms.items())],
-            remedy="a shorter context, a smaller model, or a chip with more memory",
-        )
-
-
 # --- counters -------------------------------------------------------------------------------------------------------
 
 
 def _recolour(program: Program, target: SpatialTarget) -> tuple[Shape, ...]:
-    """Give the k-th counter that an engine waits for in any shape one chip counter:
+    """Chip counters for the sections': an engine's own, so that its waiting engine is one in the whole program.
 
-    its waiting engine is then one in the whole program.
+    Within a shape the first of them that no counter on the same sites has: those of a leader and of its members are one.
     """
     ids: dict[tuple[str, int], int] = {}
     shapes = []
     for shape in program.shapes:
-        seen: dict[str, int] = {}
+        taken: list[tuple[str, int, Rect]] = []
         counters = []
         for counter in shape.counters:
-            index = seen[counter.engine] = seen.get(counter.engine, -1) + 1
+            used = {index for engine, index, rect in taken if engine == counter.engine and _meet(rect, counter.rect)}
+            index = next(i for i in range(len(taken) + 1) if i not in used)
+            taken.append((counter.engine, index, counter.rect))
             counters.append(replace(counter, id=ids.setdefault((counter.engine, index), len(ids))))
         shapes.append(replace(shape, counters=tuple(counters)))
     if len(ids) > target.counters.per_site:
@@ -230,33 +213,49 @@ def _recolour(program: Program, target: SpatialTarget) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
+def _meet(one: Rect, other: Rect) -> bool:
+    """Do two constant rectangles share a site?"""
+    x = max(one.x0.const, other.x0.const) < min(one.x1.const, other.x1.const)
+    return x and max(one.y0.const, other.y0.const) < min(one.y1.const, other.y1.const)
+
+
 def _boundary_counters(program: Program, phases: tuple[int, ...], target: SpatialTarget) -> tuple[Counter, ...]:
     """One `go` counter for each engine that waits at boundaries; none when there is no boundary."""
     if not phases or phases[-1] == 0:
         return ()
     first = 1 + max((c.id for s in program.shapes for c in s.counters), default=-1)
     posting = _posting_engines(program, target)
-    engines = (*posting, *_released_engines(program, target))
-    if first + len(engines) > target.counters.per_site:
+    rows = posting if _meets_in_lines(posting, target) else ()
+    waiting = [(f"row.{e}", e) for e in rows] + [(f"go.{e}", e) for e in (*posting, *_released_engines(program, phases, target))]
+    if first + len(waiting) > target.counters.per_site:
         raise OutOfCounters(
             f"the boundaries of {program.name!r} need more counters than a site has",
-            needed=f"{first + len(engines)} counters",
+            needed=f"{first + len(waiting)} counters",
             available=f"{target.counters.per_site} counters",
-            terms=[f"sections {first}", *(f"go.{e} 1" for e in engines)],
+            terms=[f"sections {first}", *(f"{name} 1" for name, _ in waiting)],
             remedy="a chip with more counters",
-        )
-    posters = len(posting) * target.sites
-    if 2 * posters > 1 << (target.counters.bits - 1):
-        raise ComposeReject(
-            "two rounds of a boundary do not fit a counter",
-            where=target.name,
-            needed=f"2 x {posters} posts in flight",
-            available=f"{1 << (target.counters.bits - 1)} ({target.counters.bits} bits, half of the range)",
-            remedy="fewer sites, or counters of more bits",
         )
     whole = _whole_grid(target)
     kind, bits = target.counters.kind, target.counters.bits
-    return tuple(Counter(f"go.{engine}", whole, engine, kind, bits, 0, first + i) for i, engine in enumerate(engines))
+    return tuple(Counter(n, whole, engine, kind, bits, 0, first + i) for i, (n, engine) in enumerate(waiting))
+
+
+def _meets_in_lines(posting: Sequence[str], target: SpatialTarget) -> bool:
+    """All posters at once while counters hold two rounds of them and they are not too many; else rows, then columns."""
+    most = 1 << (target.counters.bits - 1)
+    at_once, width, height = (len(posting) * n for n in (target.sites, target.grid.width, target.grid.height))
+    in_lines = min(width, height) > len(posting) and 2 * max(width, height) <= most
+    if 2 * at_once <= most and (at_once <= _MOST_AT_ONCE or not in_lines):
+        return False
+    if not in_lines:
+        raise ComposeReject(
+            "two rounds of a boundary do not fit a counter",
+            where=target.name,
+            needed=f"2 x {at_once} posts in flight, or 2 x {max(width, height)} in rows and columns",
+            available=f"{most} ({target.counters.bits} bits, half of the range)",
+            remedy="fewer sites, or counters of more bits",
+        )
+    return True
 
 
 def _posting_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]:
@@ -264,13 +263,15 @@ def _posting_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]
     return _engines(program, target, lambda p: _stores(p) or not _hands_on(p))
 
 
-def _released_engines(program: Program, target: SpatialTarget) -> tuple[str, ...]:
-    """Other engines of processes that begin a section: a poster lets them go.
+def _released_engines(program: Program, phases: tuple[int, ...], target: SpatialTarget) -> tuple[str, ...]:
+    """Other engines of processes that begin a section after a boundary: a poster lets them go.
 
     They load, take nothing, or compute before they take anything.
     """
     posting = _posting_engines(program, target)
-    return _engines(program, target, lambda p: p.engine not in posting and (_loads(p) or _begins_by_itself(p)))
+    after = {instance.shape for phase, instance in zip(phases, program.instances, strict=True) if phase}
+    later = replace(program, shapes=tuple(shape for shape in program.shapes if shape.name in after))
+    return _engines(later, target, lambda p: p.engine not in posting and (_loads(p) or _begins_by_itself(p)))
 
 
 def _engines(program: Program, target: SpatialTarget, of: Callable[[Process], bool]) -> tuple[str, ...]:
@@ -313,6 +314,7 @@ def _workers(
     """Per engine: sites that do the same over the whole program form one worker, cut into rectangles."""
     posting = _posting_engines(program, target) if counters else ()
     released = tuple(c.engine for c in counters if c.engine not in posting)
+    rounds = _rounds(posting, counters, target)
     runs = {
         (e.name, site): _runs_of(program, e.name, site, phases) for e in target.engines for site in _all_sites(target)
     }
@@ -326,7 +328,7 @@ def _workers(
             for rect in rectangles(members):
                 places = tuple(zip(lets_go, others, strict=True))
                 if engine in posting:
-                    body = _meeting_body(own, places, engine, phases, posting, target, rect)
+                    body = _meeting_body(own, places, engine, posting, rounds, rect, target)
                 else:
                     body = _released_body(own, engine if engine in released else "")
                 if body:
@@ -351,24 +353,44 @@ def _runs_of(program: Program, engine: str, site: Site, phases: tuple[int, ...])
     return tuple(tuple(runs) for runs in out)
 
 
+class _Round(msgspec.Struct, frozen=True):
+    """Every poster posts to the counters `<prefix>.<engine>` of all sites in reach, and waits for `posts`."""
+
+    prefix: str
+    reach: Literal["whole", "row", "column"]
+    posts: int
+
+
+def _rounds(posting: Sequence[str], counters: Sequence[Counter], target: SpatialTarget) -> tuple[_Round, ...]:
+    """How posters meet at a boundary."""
+    if all(c.name != f"row.{engine}" for c in counters for engine in posting):
+        return (_Round("go", "whole", len(posting) * target.sites),)
+    width, height = len(posting) * target.grid.width, len(posting) * target.grid.height
+    return (_Round("row", "row", width), _Round("go", "column", height))
+
+
 def _meeting_body(
     own: Runs,
     places: tuple[tuple[str, Runs], ...],
     engine: str,
-    phases: tuple[int, ...],
     posting: tuple[str, ...],
-    target: SpatialTarget,
+    rounds: tuple[_Round, ...],
     rect: Rect,
+    target: SpatialTarget,
 ) -> tuple[Turn, ...]:
     """Before each phase after the first: meet the other posters, then let this site go where it has work in it."""
     x, y = quasi(SITE_X) + rect.x0, quasi(SITE_Y) + rect.y0
-    here = Rect(x, x + 1, y, y + 1)
+    here, whole = Rect(x, x + 1, y, y + 1), _whole_grid(target)
+    sites = {"whole": whole, "row": replace(here, x0=whole.x0, x1=whole.x1), "column": replace(here, y0=whole.y0, y1=whole.y1)}
+    meeting: list[Turn] = []
+    for each in rounds:
+        meeting.extend(Post(f"{each.prefix}.{e}", sites[each.reach]) for e in posting)
+        meeting.append(Wait(f"{each.prefix}.{engine}", each.posts))
     turns: list[Turn] = list(own[0])
-    for phase in range(1, phases[-1] + 1):
-        turns.extend(Post(f"go.{e}", _whole_grid(target)) for e in posting)
-        turns.append(Wait(f"go.{engine}", len(posting) * target.sites))
+    for phase, runs_here in enumerate(own[1:], 1):
+        turns.extend(meeting)
         turns.extend(Post(f"go.{e}", here) for e, runs in places if runs[phase])
-        turns.extend(own[phase])
+        turns.extend(runs_here)
     return tuple(turns)
 
 

@@ -12,7 +12,7 @@ f16, bf16 or q8_0). What an epilogue needs in several Generics is cut through ca
 different layers have equal shapes; only bindings differ.
 
 Refusals: `ModelReject` (a weight is missing, misshapen or of a type without a product), `ArgumentReject` (rows,
-context), `NoEngine`.
+context), `NoEngine`, `ComposeReject` (weights and caches do not fit beside the chip).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from __future__ import annotations
 from pavane.passes.decoder_ends import embedding, logits, rope_tables
 from pavane.passes.decoder_layer import attention_part, feed_forward_part
 from pavane.passes.decoder_tensors import Forward, decoder_context
+from pavane.passes.memory_beside import require_memory
 from pavane.passes.product import Contract
+from pavane.passes.template import symbols_domain
 from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
 
@@ -37,6 +39,8 @@ def decoder_sections(
 ) -> Forward:
     """The sections of one epoch: `rows` tokens (1, or the symbol `rows` for blocks of 1 to 32) from `pos` on."""
     d = decoder_context(config, weights, target, rows, contract, context)
+    caches = (d.cache(layer, which) for layer in range(config.layers) for which in ("k", "v"))
+    require_memory(config.name, (*d.weights.values(), *caches), symbols_domain(d.symbols), target)
     gathered, hidden = embedding(d)
     sections = [*rope_tables(d), gathered]
     for layer in range(config.layers):

@@ -1,8 +1,9 @@
 """Which FIFOs one reader may fill for a whole line of sites, and for which of them that pays.
 
 `tile` prices a plan with it and `fuse_readers` carries it out: so what was predicted is what is done. A FIFO may be
-read once a row when no load that fills it mentions LV_ITEM_X (once a column: LV_ITEM_Y), its stage only reads, the
-items fall on the sites as rows and columns, and the chip has the counters that the handshakes need. FIFOs that one
+read once a row when no load that fills it mentions LV_ITEM_X (once a column: LV_ITEM_Y), its engine only reads, the
+items fall on the sites as rows and columns, and the chip has the counters that the handshakes need, those of the
+boundaries (at most one an engine, and one more) set aside. FIFOs that one
 engine reads are shared along the same kind of line: where it leads and where it receives are then two rectangles.
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from pavane.cost.model import Prediction
 from pavane.cost.spread import Spread
-from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y, Fifo, Front, Join, Load, Push, Shape
+from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y, Compute, Fifo, Front, Join, Load, Push, Shape, Store
 from pavane.ir.quasi import Quasi
 from pavane.ir.walk import leaves
 from pavane.targets.descriptor import SpatialTarget
@@ -80,7 +81,8 @@ def _possible(
     candidate: Sharable, same_engine: str | None, taken: int, spread: Spread, target: SpatialTarget
 ) -> str | None:
     """The first kind that the engine's other FIFOs allow, on lines of two sites to as many as counters tell apart."""
-    if spread.mapping != "GRID" or (taken + 1) * COUNTERS_EACH > target.counters.per_site:
+    free = target.counters.per_site - len(target.engines) - 1
+    if spread.mapping != "GRID" or (taken + 1) * COUNTERS_EACH > free:
         return None
     longest = (1 << (target.counters.bits - 1)) + 1
     lengths = {"MULTICAST_ROW": spread.width, "MULTICAST_COLUMN": spread.height}
@@ -89,16 +91,21 @@ def _possible(
 
 
 def _loads_of_reader(shape: Shape, fifo: Fifo) -> tuple[str, tuple[Load, ...]]:
-    """The engine and the loads that fill a FIFO in a stage that only reads; none where it is filled otherwise."""
+    """The engine and the loads that fill a FIFO where its engine only reads; none where it is filled otherwise."""
     for group in shape.groups:
         for stage in group.stages:
             steps = [step for _, step in leaves(stage.body)]
             if Push(fifo.name) in steps:
                 loads = tuple(step for step in steps if isinstance(step, Load) and step.fifo == fifo.name)
                 plain = all(isinstance(start, Quasi) for load in loads for start in load.window.start)
-                only_reads = plain and not any(isinstance(step, Front) for step in steps)
-                return stage.engine, loads if only_reads else ()
+                return stage.engine, loads if plain and _only_reads(shape, stage.engine) else ()
     return "", ()
+
+
+def _only_reads(shape: Shape, engine: str) -> bool:
+    """What an engine does besides would be cut into leaders' and members' sites too."""
+    stages = (stage for group in shape.groups for stage in group.stages if stage.engine == engine)
+    return not any(isinstance(step, Front | Store | Compute) for stage in stages for _, step in leaves(stage.body))
 
 
 def _mentions(load: Load, var: str) -> bool:

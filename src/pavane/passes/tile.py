@@ -62,8 +62,14 @@ def _no_plan(lattice: Lattice, depths: dict[str, int], target: SpatialTarget) ->
         needed=f"{sum(size for _, size in terms)} bytes for the least plan ({blocks or 'no variable can be cut'})",
         available=f"{usable_bytes(target)} bytes a site",
         terms=[f"{name} {size} bytes" for name, size in terms],
-        remedy=f"a target with more local memory, or a narrower op: {largest} alone takes {size} bytes",
+        remedy=f"a target with at least {_site_bytes(terms, target)} bytes a site, or a narrower op: {largest} alone takes "
+        f"{size} bytes",
     )
+
+
+def _site_bytes(terms: Sequence[tuple[str, int]], target: SpatialTarget) -> int:
+    """The least memory of a site that would hold the buffers beside what is reserved."""
+    return sum(size for _, size in terms) + target.memory.bytes - usable_bytes(target)
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pavane.ir.program import Do, Program, Turns
 from pavane.ir.walk import leaves
-from pavane.verify.check import Report
+from pavane.verify.check import OBLIGATIONS, Fact, Report
 
 
 def certificate_lines(program: Program) -> tuple[str, ...]:
@@ -26,14 +26,46 @@ def certificate_lines(program: Program) -> tuple[str, ...]:
     )
 
 
-def fact_lines(report: Report) -> tuple[str, ...]:
-    """Every fact under its obligation; a fact of several shapes stands once."""
-    shared: dict[tuple[str, str], list[str]] = {}
-    for fact in report.facts:
-        shared.setdefault((fact.obligation, fact.what), []).append(fact.of)
-    width = max((len(obligation) for obligation, _ in shared), default=0)
-    lines = (f"  {obligation:<{width}}  {', '.join(of)}: {what}" for (obligation, what), of in shared.items())
-    return (f"accepted: {report.program}, {report.digest[:16]}", *lines)
+def report_lines(report: Report) -> tuple[str, ...]:
+    """Every obligation with its time and what was established or refused, and the digest that the certificate binds."""
+    seconds = sum(fact.seconds for fact in report.facts)
+    if report.refusals:
+        verdict = f"refused: {report.program}: {', '.join(broken(report))}"
+    else:
+        verdict = f"accepted: {report.program}, {len(OBLIGATIONS)} obligations in {_milliseconds(seconds)}"
+    lines = (line for obligation in OBLIGATIONS for line in _obligation_lines(obligation, report))
+    others = (f"  {r.code}: {r}" for r in report.refusals if r.code not in OBLIGATIONS)
+    return (verdict, f"  digest {report.digest}", *others, *lines)
+
+
+def broken(report: Report) -> tuple[str, ...]:
+    """The codes of all refusals, in the order of the obligations, those outside them first."""
+    codes = dict.fromkeys(refusal.code for refusal in report.refusals)
+    return (*(c for c in codes if c not in OBLIGATIONS), *(o for o in OBLIGATIONS if o in codes))
+
+
+def _obligation_lines(obligation: str, report: Report) -> Iterator[str]:
+    """Facts (a fact of several shapes stands once) with their time together, then refusals."""
+    facts = [fact for fact in report.facts if fact.obligation == obligation]
+    refusals = [f"REFUSED: {refusal}" for refusal in report.refusals if refusal.code == obligation]
+    texts = [*_shared(facts), *refusals]
+    if not texts:
+        texts = ["not examined: it rests on what was refused" if report.refusals else "nothing to show"]
+    time = _milliseconds(sum(fact.seconds for fact in facts)) if facts else ""
+    width = max(len(name) for name in OBLIGATIONS)
+    for number, text in enumerate(texts):
+        yield f"  {obligation if number == 0 else '':<{width}} {time if number == 0 else '':>9}  {text}"
+
+
+def _shared(facts: Sequence[Fact]) -> Iterator[str]:
+    by_text: dict[str, list[str]] = {}
+    for fact in facts:
+        by_text.setdefault(fact.what, []).append(fact.of)
+    return (f"{', '.join(of)}: {what}" for what, of in by_text.items())
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"
 
 
 def _turns(schedule: Sequence[Do | Turns]) -> int:

@@ -9,7 +9,7 @@ from pavane.ir.walk import named, operands
 from pavane.reject import NoEngine
 from pavane.sim import effects
 from pavane.sim.process import Handler
-from pavane.sim.section import Context, buffer_of, product_types
+from pavane.sim.section import Context, buffer_of, product_mode, product_types
 from pavane.sim.state import FifoState
 from pavane.sim.timing import Channels, generic_cycles, product_cycles
 
@@ -50,7 +50,7 @@ def _op_cycles(context: Context, step: Compute) -> Callable[[int, int, int], int
     if isinstance(op, Generic):
         return generic_cycles(op.expr, engine)
     a, b = product_types(context.section, op)
-    mode = next((m for m in engine.matrix if (m.a, m.b) == (a, b)), None)
+    mode = product_mode(engine, (a, b))
     if mode is None:
         raise NoEngine(f"engine {engine.name} has no product of {a} by {b}", where=str(context.place))
     return product_cycles(mode)

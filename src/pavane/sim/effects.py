@@ -21,8 +21,8 @@ from pavane.sim.faults import PoisonRead, ProtocolFault, SimulationFault
 from pavane.sim.generic import evaluated
 from pavane.sim.matmul import accumulated, accumulated_integers, accumulated_q8
 from pavane.sim.memory import Buffer, Origin, Piece, Region, bound_region
-from pavane.sim.numbers import quantised, stored, values
-from pavane.sim.section import Context, FormalState, buffer_of, product_types, units
+from pavane.sim.numbers import FLOAT_BITS, quantised, shortened, stored, values
+from pavane.sim.section import Context, FormalState, buffer_of, product_mode, product_types, units
 from pavane.sim.state import FifoState
 
 Env = dict[str, int]
@@ -171,14 +171,28 @@ def generic(context: Context, op: Generic) -> Callable[[Env, int, int, int], Non
 
 def product(context: Context, op: MatmulTiles) -> Callable[[Env, int, int, int], None]:
     types = product_types(context.section, op)
+    bits = _operand_bits(context, types)
 
     def run(env: Env, rows: int, cols: int, k: int) -> None:
-        a = _operand(context, op.a, env, rows, k, types[0])
-        b = _operand(context, op.b, env, *((cols, k) if op.transposed else (k, cols)), types[1])
+        a = _in_full(_operand(context, op.a, env, rows, k, types[0]), bits)
+        b = _in_full(_operand(context, op.b, env, *((cols, k) if op.transposed else (k, cols)), types[1]), bits)
         acc = _taken(context, op.dst, env, rows, cols)
         _assign(context, op.dst, env, _summed(op, acc, a, b))
 
     return run
+
+
+def _operand_bits(context: Context, types: tuple[str, str]) -> int:
+    """Significand bits of floats that the engine multiplies; blocks meet blocks as integers and keep theirs."""
+    mode = product_mode(context.agent.engine, types)
+    return FLOAT_BITS if mode is None or types == ("q8_0", "q8_0") else mode.operand_bits
+
+
+def _in_full(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """What of an operand is multiplied: floats rounded to so many significand bits."""
+    if bits >= FLOAT_BITS or numbers.dtype.kind in "iu":
+        return numbers
+    return shortened(values(numbers, "q8_0") if numbers.dtype.names else numbers, bits)
 
 
 def _summed(op: MatmulTiles, acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from pavane.ir.types import Q8_BLOCK
+from pavane.ir.types import Q8_BLOCK, SIGNIFICAND_BITS
 from pavane.tensor_graph.q8 import quantise_q8
 
+FLOAT_BITS = SIGNIFICAND_BITS["f32"]
 Q8 = np.dtype([("d", "<f2"), ("q", "i1", (Q8_BLOCK,))])
 
 NUMPY: dict[str, np.dtype] = {
@@ -46,6 +47,16 @@ def stored(numbers: np.ndarray, dtype: str) -> np.ndarray:
         return np.clip(np.trunc(numbers), limits.min, limits.max).astype(NUMPY[dtype])
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32).astype(NUMPY[dtype])
+
+
+def shortened(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """f32 numbers rounded to nearest even at so many significand bits, hidden bit included."""
+    spare = FLOAT_BITS - bits
+    words = numbers.astype(np.float32).view(np.uint32).astype(np.uint64)
+    odd = (words >> np.uint64(spare)) & np.uint64(1)
+    words = (words + odd + np.uint64((1 << (spare - 1)) - 1)) >> np.uint64(spare) << np.uint64(spare)
+    rounded = words.astype(np.uint32).view(np.float32)
+    return np.where(np.isfinite(numbers), rounded, numbers).astype(np.float32)
 
 
 def quantised(numbers: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from pavane.sim.engine import Agent, Place, Site
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.memory import Buffer, Region
 from pavane.sim.state import FifoState, Machine
+from pavane.targets.descriptor import Engine, MatrixMode
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,10 @@ def operand_types(shape: Shape) -> dict[str, str]:
 
 def product_types(section: Section, op: MatmulTiles) -> tuple[str, str]:
     return section.operand_types[op.a.name], section.operand_types[op.b.name]
+
+
+def product_mode(engine: Engine, types: tuple[str, str]) -> MatrixMode | None:
+    return next((m for m in engine.matrix if (m.a, m.b) == types), None)
 
 
 def window_pitch(formal: FormalState, window: Window) -> int:

@@ -2,7 +2,8 @@
 
     product      ceil(rows / m) * ceil(cols / n) * ceil(k / kk) steps of the engine's mode, `cycles` each
     Generic      operators (exp and its like `function_cycles`; a copy 1) x elements / generic_elements_per_cycle
-    load         the engine is busy request_cycles; each channel streams its bytes in order of arrival; latency_cycles
+    load         the engine is busy request_cycles a request; each channel streams its bytes in order of arrival, no faster
+                 in all than the site's link (not where the target is `alias`); latency_cycles
     store        the same; no latency where the target is `alias` (an engine's own write needs no answer)
     alias load   nothing; the first op that reads the slot lasts at least until the channels have streamed the window
     send         the engine is busy start_cycles; each link of the path (multicast: tree) is held while bytes pass
@@ -56,6 +57,7 @@ class Channels:
 
     def __init__(self, target: SpatialTarget) -> None:
         self._rate = target.dram.bytes_per_cycle
+        self._link_rate = 0 if target.alias else target.noc.bytes_per_cycle
         self._free = [0] * target.dram.channels
         self.read_bytes = [0] * target.dram.channels
         self.written_bytes = [0] * target.dram.channels
@@ -63,7 +65,7 @@ class Channels:
 
     def stream(self, now: int, split: Split) -> int:
         """Take the channels for so many bytes each, from `now` on; the time at which the last byte has passed."""
-        end = now
+        end = now + (-(-sum(split) // self._link_rate) if self._link_rate else 0)
         for channel, count in enumerate(split):
             if count:
                 cycles = -(-count // self._rate)

@@ -3,7 +3,7 @@
 Each value of the spec is carried with a bound of its absolute error. An operator rounds once in f32; exp and its like
 err by their stated `FUNCTION_ULPS`; a sum of n terms, in whatever order, errs by gamma_n of its terms' magnitudes; an
 operand of a product is rounded to the type in which the engine takes it (`numerics.operands`, or the carry that holds
-it: q8_0 per block of 32); what is stored is rounded to its tensor's type. Sections that are claimed exact have the
+it: q8_0 per block of 32), and to the significand bits that the target's engine multiplies; what is stored is rounded to its tensor's type. Sections that are claimed exact have the
 bound 0.
 
 Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1 and 3.3 (gamma_n, running error
@@ -20,6 +20,7 @@ import numpy as np
 from pavane.ir.program import Compute, Instance, Load, MatmulTiles, Program, Shape, Spec
 from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK, SIGNIFICAND_BITS
 from pavane.ir.walk import bodies, leaves, named
+from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.evaluate import Labelled, Payload, Scope, evaluate, full_array
 from pavane.tensor_graph.operands import STORAGE, extents_at, viewed
 from pavane.tensor_graph.operands import numbers as tensor_numbers
@@ -44,17 +45,22 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The types in which a product's operands reach the engine."""
+    """The types in which a product's operands reach the engine, and how many significand bits of a float it multiplies."""
 
     left: str
     right: str
+    bits: int = SIGNIFICAND_BITS["f32"]
 
 
-def error_bound(program: Program, tensors: Tensors, symbols: Symbols, instance: int = 0) -> tuple[Judged, ...]:
-    """Value and bound of everything that one instance writes, from the tensors as they are before it."""
+def error_bound(
+    program: Program, tensors: Tensors, symbols: Symbols, instance: int = 0, target: SpatialTarget | None = None
+) -> tuple[Judged, ...]:
+    """Value and bound of everything that one instance writes, from the tensors as they are before it. Without a target
+    every operand is multiplied in full.
+    """
     bound_to = program.instances[instance]
     shape = named(program.shapes, bound_to.shape)
-    algebra = ErrorAlgebra(products_of(shape))
+    algebra = ErrorAlgebra(products_of(shape, target))
 
     def read(name: str, following: bool) -> Payload:
         values = formal_numbers(program, bound_to, shape, name, tensors, symbols, np.float64)
@@ -63,10 +69,17 @@ def error_bound(program: Program, tensors: Tensors, symbols: Symbols, instance: 
     return tuple(_judged(program, bound_to, shape, spec, read, algebra, symbols) for spec in shape.spec)
 
 
-def worst_ratio(program: Program, before: Tensors, after: Tensors, symbols: Symbols, instance: int = 0) -> float:
+def worst_ratio(
+    program: Program,
+    before: Tensors,
+    after: Tensors,
+    symbols: Symbols,
+    instance: int = 0,
+    target: SpatialTarget | None = None,
+) -> float:
     """max |engine - value| / bound over all that the instance wrote; at most 1 is right (0 / 0 counts as 0)."""
     worst = 0.0
-    for judged in error_bound(program, before, symbols, instance):
+    for judged in error_bound(program, before, symbols, instance, target):
         found = _written(program, instance, judged, after, symbols)
         excess = np.abs(found - judged.value)
         with np.errstate(all="ignore"):
@@ -75,8 +88,8 @@ def worst_ratio(program: Program, before: Tensors, after: Tensors, symbols: Symb
     return worst
 
 
-def products_of(shape: Shape) -> Mapping[str, Taken]:
-    """Per formal that a MatmulTiles reads as b: the types of both operands."""
+def products_of(shape: Shape, target: SpatialTarget | None = None) -> Mapping[str, Taken]:
+    """Per formal that a MatmulTiles reads as b: how both operands are taken."""
     loaded = {step.fifo: step.tensor for _, body in bodies(shape) for _, step in leaves(body) if isinstance(step, Load)}
     carried = {carry.name: carry.dtype for carry in shape.carries}
     stored = {formal.name: formal.dtype for formal in shape.formals}
@@ -88,8 +101,14 @@ def products_of(shape: Shape) -> Mapping[str, Taken]:
                 right, left = loaded[step.op.b.name], step.op.a.name
                 formal = loaded.get(left, "")
                 left_dtype = carried[left] if left in carried else taken.get(formal, stored.get(formal, "f32"))
-                out[right] = Taken(left_dtype, taken.get(right, stored[right]))
+                out[right] = _taken(left_dtype, taken.get(right, stored[right]), target)
     return out
+
+
+def _taken(left: str, right: str, target: SpatialTarget | None) -> Taken:
+    """Blocks meet blocks as integers, whose bits are kept."""
+    modes = [m for engine in target.engines for m in engine.matrix if (m.a, m.b) == (left, right)] if target else []
+    return Taken(left, right, modes[0].operand_bits) if modes and left != "q8_0" else Taken(left, right)
 
 
 def _judged(
@@ -183,6 +202,8 @@ class ErrorAlgebra:
         ex = ex + storing_error(taken.left, x, ex)
         if taken.right != "q8_0":
             ew = ew + storing_error(taken.right, w, ew)
+        if taken.bits < SIGNIFICAND_BITS["f32"]:
+            ex, ew = (e + (np.abs(v) + e) * 2.0**-taken.bits for v, e in ((x, ex), (w, ew)))
         ax, aw = np.abs(x), np.abs(w)
         inherited = np.matmul(ex, aw + ew) + np.matmul(ax, ew)
         terms = x.shape[-1] + 1

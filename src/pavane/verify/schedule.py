@@ -40,8 +40,9 @@ from pavane.ir.program import (
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.walk import leaves, substituted
 from pavane.reject import ProgressRefused
+from pavane.verify.check.boxes import Box, box
 from pavane.verify.check.section import named_by
-from pavane.verify.check.site_state import Box, SiteState, box
+from pavane.verify.check.site_state import SiteState
 
 Schedule = tuple[Do | Turns, ...]
 

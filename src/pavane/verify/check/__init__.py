@@ -3,7 +3,8 @@ symbols?
 
     check(program, target) -> Report        facts established, per obligation
     check_part(program, target) -> Report   the same for one section that `compose` will make part of a program
-    raises NotProven                        the class of the first obligation not shown; `terms` holds all others
+    raise NotProven                         the class of the first obligation not shown; `terms` holds all others
+    examine(program, target) -> Report      facts and refusals; raises only where there is no program to examine
 
 It trusts no pass, imports only `ir`, `targets` and `reject`, and reasons about the fragment that `fragment` admits
 (outside it: OutsideFragment, which says nothing about the program). One file per obligation states its mathematics;
@@ -11,19 +12,21 @@ the other files are evidence that they share. Each shape is checked once; instan
 tiles and sites cost nothing.
 
     coverage bounds balance capacity progress order multicast replay numerics meaning
-    evidence: section (steps placed)  abstract_run (schedule replayed)  ownership  values (terms)
-              facts and boundaries (clocks)  bindings
+    evidence: section (steps placed)  abstract_run (schedule replayed)  ownership  evaluation (terms of buffers)
+              facts, clocks, rounds and boundaries (what happens before what)  bindings
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
 from typing import TypeVar
 
 from pavane.ir.digest import graph_digest, program_digest
-from pavane.ir.program import Program, Shape, ShapeSchedule
-from pavane.ir.quasi import Domain, Unbounded
+from pavane.ir.program import Program, ShapeSchedule
+from pavane.ir.quasi import Unbounded
 from pavane.ir.walk import symbol_domain
 from pavane.reject import CertificateMismatch, NotProven, OutsideFragment
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -31,17 +34,17 @@ from pavane.verify.check.abstract_run import abstract_run
 from pavane.verify.check.balance import balance
 from pavane.verify.check.bindings import bindings, memory_of
 from pavane.verify.check.bounds import bounds
-from pavane.verify.check.capacity import capacity, counters
+from pavane.verify.check.capacity import capacity, counters, on_grid
 from pavane.verify.check.coverage import coverage
+from pavane.verify.check.evaluation import evaluate
 from pavane.verify.check.fragment import admit
 from pavane.verify.check.meaning import meaning
-from pavane.verify.check.multicast import multicast, multicast_leaders
+from pavane.verify.check.multicast import multicast_leaders
 from pavane.verify.check.numerics import numerics
 from pavane.verify.check.order import program_order, section_order
 from pavane.verify.check.progress import progress
 from pavane.verify.check.replay import replay
 from pavane.verify.check.section import Section, section_of
-from pavane.verify.check.values import evaluate
 
 T = TypeVar("T")
 
@@ -52,25 +55,27 @@ OBLIGATIONS = (
 
 @dataclass(frozen=True)
 class Fact:
-    """What one rule has established, of one shape or of the whole program."""
+    """What one rule has established, of one shape or of the whole program, and how long it took with its evidence."""
 
     obligation: str
     of: str
     what: str
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class Report:
-    """An accepted program: its name, its digest, and what was established."""
+    """A program: its name, its digest, what was established, and what was refused."""
 
     program: str
     digest: str
     facts: tuple[Fact, ...]
+    refusals: tuple[NotProven, ...] = ()
 
 
 def check(program: Program, target: SpatialTarget) -> Report:
     """Accept a PERSISTENT or VERIFIED program that carries its certificate, or raise NotProven."""
-    return _check(program, target, part=False)
+    return accepted(examine(program, target))
 
 
 def check_part(program: Program, target: SpatialTarget) -> Report:
@@ -83,28 +88,40 @@ def check_part(program: Program, target: SpatialTarget) -> Report:
         raise OutsideFragment(
             "a part is one section", where=program.name, needed="1", available=str(len(program.instances))
         )
-    return _check(program, target, part=True)
+    return accepted(examine(program, target, part=True))
 
 
-def _check(program: Program, target: SpatialTarget, part: bool) -> Report:
+def accepted(report: Report) -> Report:
+    """The report of an accepted program; otherwise raises the first refusal, with the others as further terms."""
+    if not report.refusals:
+        return report
+    first, *others = report.refusals
+    terms = (*first.terms, *(f"[{other.code}] {other}" for other in others[:15]))
+    raise type(first)(
+        first.what, where=first.where, needed=first.needed, available=first.available, terms=terms, remedy=first.remedy
+    )
+
+
+def examine(program: Program, target: SpatialTarget, part: bool = False) -> Report:
+    """Ask all rules of a program that is in the fragment, for this target, and has a certificate."""
     program = admit(program, target)
-    schedules = _certified(program, target)
+    digest = program_digest(program)
     findings = _Findings()
+    schedules = _certified(findings, program, target, digest)
     symbols = symbol_domain(program)
-    sections = {shape.name: _section(findings, shape, symbols) for shape in program.shapes}
-    for section in sections.values():
+    sections = {}
+    for shape in program.shapes:
+        section = findings.evidence(shape.name, partial(section_of, shape, symbols))
         if section is not None:
-            _check_section(findings, section, schedules[section.shape.name], target)
+            sections[shape.name] = section
+            _check_section(findings, section, schedules[shape.name], target)
     if not findings.refusals:
-        known = {name: section for name, section in sections.items() if section is not None}
-        _check_program(findings, program, known, target, part)
-    if findings.refusals:
-        raise _together(findings.refusals)
-    return Report(program.name, program_digest(program), tuple(findings.facts))
+        _check_program(findings, program, sections, target, part)
+    return Report(program.name, digest, tuple(findings.facts), tuple(findings.refusals))
 
 
-def _certified(program: Program, target: SpatialTarget) -> dict[str, ShapeSchedule]:
-    """The certificate's schedules by shape, when it binds this program and this target."""
+def _certified(findings: _Findings, program: Program, target: SpatialTarget, digest: str) -> dict[str, ShapeSchedule]:
+    """The certificate's schedules by shape; notes where it does not bind this program."""
     if program.target != target.name or program.target_digest != target_digest(target):
         raise CertificateMismatch(
             f"the program is for target {program.target!r} as it was then",
@@ -114,20 +131,20 @@ def _certified(program: Program, target: SpatialTarget) -> dict[str, ShapeSchedu
     certificate = program.certificate
     if certificate is None:
         raise CertificateMismatch("the program carries no certificate", where=program.name, remedy="run `verify` on it")
-    digest = program_digest(program)
     for what, stated, found in (
         ("program", certificate.program, digest),
         ("target", certificate.target, program.target_digest),
         ("graph", program.graph_digest, graph_digest(program)),
     ):
         if stated != found:
-            raise CertificateMismatch(
+            mismatch = CertificateMismatch(
                 f"the {what} is not the one that was certified",
                 where=program.name,
                 needed=found[:12],
                 available=stated[:12],
                 remedy="the file was edited after `verify`; run it again",
             )
+            findings.refusals.append(mismatch)
     names = [schedule.shape for schedule in certificate.schedules]
     if sorted(names) != sorted(shape.name for shape in program.shapes):
         raise CertificateMismatch(
@@ -142,12 +159,15 @@ class _Findings:
     def __init__(self) -> None:
         self.facts: list[Fact] = []
         self.refusals: list[NotProven] = []
+        self.since = perf_counter()
 
     def ask(self, obligation: str, of: str, rule: Callable[[], str]) -> bool:
         """Run a rule; note its fact or its refusal."""
         what = self.evidence(of, rule)
+        now = perf_counter()
         if what is not None:
-            self.facts.append(Fact(obligation, of, what))
+            self.facts.append(Fact(obligation, of, what, now - self.since))
+        self.since = now
         return what is not None
 
     def evidence(self, of: str, make: Callable[[], T]) -> T | None:
@@ -163,20 +183,11 @@ class _Findings:
         return None
 
 
-def _section(findings: _Findings, shape: Shape, symbols: Domain) -> Section | None:
-    try:
-        return section_of(shape, symbols)
-    except NotProven as refusal:
-        findings.refusals.append(refusal)
-        return None
-
-
 def _check_section(findings: _Findings, section: Section, schedule: ShapeSchedule, target: SpatialTarget) -> None:
     """All rules of one shape. Rules that build on others run only when those hold."""
     name = section.shape.name
-    if not findings.ask("capacity", name, lambda: capacity(section, target)):
-        return
-    sound = findings.ask("coverage", name, lambda: coverage(section))
+    sound = findings.ask("capacity", name, lambda: capacity(section, target))
+    sound &= findings.ask("coverage", name, lambda: coverage(section))
     sound &= findings.ask("order", name, lambda: section_order(section))
     run = findings.evidence(name, lambda: abstract_run(section, schedule))
     if run is not None:
@@ -186,7 +197,7 @@ def _check_section(findings: _Findings, section: Section, schedule: ShapeSchedul
     leaders = findings.evidence(name, lambda: multicast_leaders(section))
     if leaders is None or run is None or not sound:
         return
-    findings.ask("multicast", name, lambda: multicast(leaders))
+    findings.ask("multicast", name, lambda: f"{len(leaders)} FIFOs sent to all their members")
     values = findings.evidence(name, lambda: evaluate(section, leaders))
     if values is not None:
         findings.ask("bounds", name, lambda: bounds(section, values))
@@ -209,20 +220,6 @@ def _check_program(
 
 def _own_counters(program: Program, target: SpatialTarget) -> str:
     counters(program.counters, target, f"program {program.name}")
+    for worker in program.workers:
+        on_grid(worker.rect, target, f"worker {worker.name}")
     return f"{len(program.counters)} boundary counters"
-
-
-def _together(refusals: list[NotProven]) -> NotProven:
-    """The first refusal; the others as further terms."""
-    first = refusals[0]
-    if len(refusals) == 1:
-        return first
-    others = tuple(f"[{other.code}] {other}" for other in refusals[1:16])
-    return type(first)(
-        first.what,
-        where=first.where,
-        needed=first.needed,
-        available=first.available,
-        terms=(*first.terms, *others),
-        remedy=first.remedy,
-    )

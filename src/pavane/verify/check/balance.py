@@ -13,8 +13,8 @@ from __future__ import annotations
 from pavane.ir.program import Front, Pop, Post, Push, Reserve, Wait
 from pavane.reject import BalanceRefused
 from pavane.verify.check.abstract_run import AbstractRun
-from pavane.verify.check.section import Actor, Leaf, Section, named_by
-from pavane.verify.check.site_state import Box
+from pavane.verify.check.boxes import box, overlaps
+from pavane.verify.check.section import Actor, Leaf, Section
 
 
 def balance(section: Section, run: AbstractRun) -> str:
@@ -89,11 +89,6 @@ def _disjoint(actors: tuple[Actor, ...], what: str, where: str) -> None:
                 raise BalanceRefused(f"{actor.name} and {other.name} both {what} it on one site", where=where)
 
 
-def overlaps(a: Box, b: Box) -> bool:
-    """Do two rectangles share a site?"""
-    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
-
-
 def _sites(actors: tuple[Actor, ...]) -> frozenset[tuple[int, int]]:
     boxes = (actor.box for actor in actors)
     return frozenset((x, y) for x0, x1, y0, y1 in boxes for x in range(x0, x1) for y in range(y0, y1))
@@ -103,16 +98,13 @@ def _counter(section: Section, name: str) -> None:
     """One waiting process a site, on the counter's own sites and engine; posts go nowhere else."""
     where = f"{section.where}, counter {name}"
     waiters = tuple(a for a in section.actors if a.uses(Wait, name))
-    posters = [
-        leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and named_by(leaf.step) == name
-    ]
+    posters = [leaf for a in section.actors for leaf in a.uses(Post, name)]
     if len(waiters) != 1 or not posters:
         raise BalanceRefused(
             f"{len(waiters)} processes wait for the counter and {len(posters)} steps post to it", where=where
         )
     counter = section.counters[name]
-    edges = tuple(e.const for e in (counter.rect.x0, counter.rect.x1, counter.rect.y0, counter.rect.y1) if e.is_const)
-    if edges != waiters[0].box or counter.engine != waiters[0].process.engine:
+    if box(counter.rect, where) != waiters[0].box or counter.engine != waiters[0].process.engine:
         raise BalanceRefused(
             f"the counter is not on the sites and the engine of {waiters[0].name}, which waits for it", where=where
         )

@@ -116,11 +116,12 @@ def elements(shape: tuple[Quasi, ...]) -> Quasi | None:
 
 
 def _fill_holds(formal: Formal, tensor: Tensor) -> bool:
-    if isinstance(formal.fill, Floats) or formal.fill == tensor.fill:
-        return isinstance(formal.fill, Floats) or tensor.role in ("INPUT", "WEIGHT")
-    if not isinstance(formal.fill, Ints) or not isinstance(tensor.fill, Ints) or tensor.role not in ("INPUT", "WEIGHT"):
-        return False
-    return formal.fill.lo <= tensor.fill.lo and tensor.fill.hi <= formal.fill.hi
+    """Only what comes from outside is checked to have its fill, at launch."""
+    stated, given = formal.fill, tensor.fill
+    if isinstance(stated, Floats) or tensor.role not in ("INPUT", "WEIGHT"):
+        return isinstance(stated, Floats)
+    within = isinstance(stated, Ints) and isinstance(given, Ints) and stated.lo <= given.lo and given.hi <= stated.hi
+    return stated == given or within
 
 
 def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> None:

@@ -11,11 +11,11 @@
 from __future__ import annotations
 
 from pavane.ir.expr import Indirect
-from pavane.ir.program import Load, Store
-from pavane.ir.quasi import Domain, Quasi, lower
+from pavane.ir.program import Load, Reserve, Store
+from pavane.ir.quasi import Quasi, lower
 from pavane.ir.types import Q8_BLOCK, Ints
 from pavane.reject import BoundsRefused
-from pavane.verify.check.inequalities import Counted, aligned, guard_holds, never_negative, never_positive
+from pavane.verify.check.inequalities import aligned, guard_holds, never_negative, never_positive
 from pavane.verify.check.section import Actor, Leaf, Section
 from pavane.verify.check.values import Evidence, Piece, Read, Write
 
@@ -54,6 +54,8 @@ def _window(section: Section, actor: Actor, leaf: Leaf) -> None:
             )
     if formal.dtype == "q8_0":
         _blocks(step.window.start[-1], step.window.size[-1], where)
+    if isinstance(step, Load) and fifo.kind == "ALIAS":
+        _bound_whole(actor, leaf, step, where)
     rows = 1 if step.window.row < 0 else step.window.size[step.window.row]
     if rows > fifo.rows or step.window.size[-1] > fifo.cols:
         raise BoundsRefused(
@@ -61,6 +63,16 @@ def _window(section: Section, actor: Actor, leaf: Leaf) -> None:
             where=where,
             needed=f"{rows} x {step.window.size[-1]}",
             available=f"{fifo.rows} x {fifo.cols}",
+        )
+
+
+def _bound_whole(actor: Actor, leaf: Leaf, step: Load, where: str) -> None:
+    """An alias has one address and one distance between rows: one load, beside its reserve."""
+    if all(leaf.path != reserve.path for reserve in actor.uses(Reserve, step.fifo)):
+        raise BoundsRefused(
+            f"the alias {step.fifo} is bound to several windows",
+            where=where,
+            remedy="a FIFO that holds its slots, or one load a slot",
         )
 
 
@@ -93,11 +105,11 @@ def _write(section: Section, write: Write) -> None:
     buffer = section.buffer(write.name)
     for piece, extent, what in ((write.rows, buffer.rows, "row"), (write.cols, buffer.cols, "column")):
         ends = (piece.offset + piece.span.size, piece.offset + piece.span.limit - piece.span.start)
-        inside = any(never_positive(end - extent, write.domain) for end in ends)
-        if not (inside and never_negative(piece.offset, write.domain)):
+        inside = any(never_positive(end - extent, write.place.domain) for end in ends)
+        if not (inside and never_negative(piece.offset, write.place.domain)):
             raise BoundsRefused(
                 f"a {what} outside {write.name} may be written",
-                where=write.where,
+                where=write.place.where,
                 needed=f"{piece.offset} +: {piece.span.size}",
                 available=f"{extent} {what}s",
             )
@@ -105,30 +117,26 @@ def _write(section: Section, write: Write) -> None:
 
 def _read(read: Read) -> None:
     for guard in read.value.guards:
-        if not guard_holds(guard, read.guards, read.domain):
+        if not guard_holds(guard, read.guards, read.place.domain):
             raise BoundsRefused(
                 f"{read.name} is empty where {guard.start} is not below {guard.limit}, and is read without that guard",
-                where=read.where,
+                where=read.place.where,
                 remedy="carry the span in the op's guard",
             )
     if read.value.rows is None or read.value.cols is None:
-        raise BoundsRefused(f"{read.name} is read before anything is known of it", where=read.where)
+        raise BoundsRefused(f"{read.name} is read before anything is known of it", where=read.place.where)
     _inside(read, read.row, read.value.rows, "row")
     _inside(read, read.col, read.value.cols, "column")
 
 
 def _inside(read: Read, index: Quasi, piece: Piece, what: str) -> None:
     place = index - piece.offset
-    first = never_negative(place, read.domain, read.counted)
     ends = (place - piece.span.size + 1, place - (piece.span.limit - piece.span.start) + 1)
-    if first and all(_below(end, read.domain, read.counted) for end in ends):
+    first = never_negative(place, read.place.domain, read.counted)
+    if first and all(never_positive(end, read.place.domain, read.counted) for end in ends):
         return
     raise BoundsRefused(
         f"{what} {index} of {read.name} may be outside the {what}s that hold something",
-        where=read.where,
+        where=read.place.where,
         needed=f"inside {piece.offset} +: {piece.span.size}, below {piece.span.limit - piece.span.start} {what}s",
     )
-
-
-def _below(value: Quasi, domain: Domain, counted: tuple[Counted, ...]) -> bool:
-    return never_positive(value, domain, counted)

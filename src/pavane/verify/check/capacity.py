@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pavane.ir.program import Compute, Counter, Generic, Load, Send, Store
+from pavane.ir.program import Compute, Counter, Generic, Load, Rect, Send, Store
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import EngineRole, SpatialTarget
-from pavane.verify.check.balance import overlaps
+from pavane.verify.check.boxes import Box, box, overlaps
 from pavane.verify.check.section import Actor, Section
-from pavane.verify.check.site_state import box
 
 _ROLES: tuple[tuple[tuple[type, ...], EngineRole], ...] = (
     ((Load, Send), "reader"),
@@ -55,13 +54,7 @@ def memory_map(section: Section) -> tuple[Interval, ...]:
 
 
 def _engine(actor: Actor, target: SpatialTarget) -> None:
-    if actor.box[1] > target.grid.width or actor.box[3] > target.grid.height:
-        raise CapacityRefused(
-            "a process stands outside the grid",
-            where=actor.where,
-            needed=f"sites up to ({actor.box[1]}, {actor.box[3]})",
-            available=f"{target.grid.width} x {target.grid.height}",
-        )
+    on_grid(actor.process.rect, target, actor.where)
     engine = next((e for e in target.engines if e.name == actor.process.engine), None)
     if engine is None:
         raise CapacityRefused(f"the target has no engine {actor.process.engine!r}", where=actor.where)
@@ -82,6 +75,19 @@ def _registers(op: Generic, limit: int, where: str) -> None:
         raise CapacityRefused(
             "a compute step holds too many tiles", where=where, needed=f"{tiles}", available=f"{limit}"
         )
+
+
+def on_grid(rect: Rect, target: SpatialTarget, where: str) -> Box:
+    """The edges of a rectangle; refuses sites that the chip does not have."""
+    edges = box(rect, where)
+    if edges[1] > target.grid.width or edges[3] > target.grid.height:
+        raise CapacityRefused(
+            "a rectangle has sites outside the grid",
+            where=where,
+            needed=f"sites up to ({edges[1]}, {edges[3]})",
+            available=f"{target.grid.width} x {target.grid.height}",
+        )
+    return edges
 
 
 def _one_process_an_engine(section: Section) -> None:
@@ -145,9 +151,7 @@ def counters(listed: tuple[Counter, ...], target: SpatialTarget, where: str) -> 
                 needed=f"{counter.bits} bits, {counter.kind}",
                 available=f"{limit.bits} bits, {limit.kind}",
             )
-        edges = box(counter.rect, place)
-        if edges[1] > target.grid.width or edges[3] > target.grid.height:
-            raise CapacityRefused("the counter stands outside the grid", where=place)
+        edges = on_grid(counter.rect, target, place)
         for other in listed[i + 1 :]:
             if other.id == counter.id and overlaps(edges, box(other.rect, place)):
                 raise CapacityRefused(f"{counter.name} and {other.name} share id {counter.id} on a site", where=where)

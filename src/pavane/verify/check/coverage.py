@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from pavane.ir.program import SITE_X, SITE_Y, Load, Spec, Store
 from pavane.ir.quasi import Domain, Floor, Quasi, quasi, upper
-from pavane.ir.walk import window_guard
 from pavane.reject import CoverageRefused
 from pavane.verify.check.inequalities import never_negative, never_positive
 from pavane.verify.check.section import Actor, Leaf, Section
@@ -72,8 +71,6 @@ def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:
                 where=where,
                 needed=f"{extent} values of {name}",
             )
-    if any(guard.size != 1 for guard in window_guard(step.window, shape)):
-        raise CoverageRefused("a head dimension is longer than 1", where=where)
 
 
 def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Domain, where: str) -> Digits:

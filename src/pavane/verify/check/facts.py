@@ -11,7 +11,6 @@ of steps stand in the order of their numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from pavane.ir.program import Compute, Fence, Front, Init, Load, Push, Reserve, Send, Store
@@ -19,20 +18,11 @@ from pavane.verify.check.section import Actor, Section
 
 Point = tuple[int, str]
 BEGIN, TENSORS, LOCAL, DONE, END = "begin", "tensors", "local", "done", "end"
-
-
-@dataclass(frozen=True)
-class Facts:
-    """`after[(q, point)]`: the points that happen before point of process q on the site."""
-
-    before: dict[Point, frozenset[Point]]
-
-    def known(self, process: int, point: str) -> frozenset[Point]:
-        return self.before[(process, point)]
+Facts = dict[Point, frozenset[Point]]
 
 
 def facts(section: Section, present: frozenset[int]) -> Facts:
-    """The order of the points of the processes that are present on a site."""
+    """By point of a process that is present on a site: the points that happen before it."""
     edges: dict[tuple, set[tuple]] = {}
     actors = [a for a in section.actors if a.number in present]
     for actor in actors:
@@ -42,7 +32,7 @@ def facts(section: Section, present: frozenset[int]) -> Facts:
     for name in section.fifos:
         _handovers(section, name, actors, edges)
     wanted = [(a.number, point) for a in actors for point in (BEGIN, TENSORS, LOCAL, DONE, END)]
-    return Facts({point: frozenset(p for p in _ancestors(point, edges) if p in set(wanted)) for point in wanted})
+    return {point: frozenset(_ancestors(point, edges) & set(wanted)) for point in wanted}
 
 
 def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:

@@ -138,24 +138,6 @@ def _rewritten(value: Quasi, given: Span, guard: Span) -> Iterator[Quasi]:
         yield value - given.start // divisor + t // divisor
 
 
-def same_length(a: Span, b: Span, domain: Domain) -> bool:
-    """Do two spans have equal lengths at every point?"""
-    if a.size == b.size and a.limit - a.start == b.limit - b.start:
-        return True
-    return covers(a, b, domain) and covers(b, a, domain)
-
-
-def covers(outer: Span, inner: Span, domain: Domain) -> bool:
-    """Is len(inner) <= len(outer) at every point where `inner` is not empty?"""
-    lengths = (quasi(inner.size), inner.limit - inner.start)
-    ends = (quasi(outer.size), outer.limit - outer.start)
-    return all(any(_at_most(length, end, domain) for length in lengths) for end in ends)
-
-
-def _at_most(value: Quasi, bound: Quasi, domain: Domain) -> bool:
-    return never_positive(value - bound, domain)
-
-
 def aligned(value: Quasi) -> bool:
     """Is the value a multiple of a q8_0 block at every point, by its coefficients?"""
     return value.const % Q8_BLOCK == 0 and all(coefficient % Q8_BLOCK == 0 for coefficient, _ in value.terms)

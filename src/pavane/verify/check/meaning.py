@@ -29,16 +29,15 @@ def meaning(section: Section, evidence: Evidence) -> str:
     for computed in evidence.computes:
         _storage(section, computed)
     for stored in evidence.stores:
-        _same(section, specs[stored.leaf.step.tensor], stored)  # type: ignore[union-attr]
+        _same(section, specs[stored.step.tensor], stored)
     return f"{len(evidence.stores)} stores equal their specs"
 
 
 def _same(section: Section, spec: Spec, stored: Stored) -> None:
-    step: Store = stored.leaf.placed  # type: ignore[assignment]
-    where = f"{stored.actor.where}, step {stored.leaf.index}, {step.tensor}"
+    step, where = stored.step, f"{stored.place.where}, {stored.step.tensor}"
     shape = section.formals[step.tensor].shape
     rows, cols = window_spans(step.window, shape)
-    domain = Domain((*stored.domain.ranges, (ROW, 0, rows.size - 1), (COL, 0, cols.size - 1)))
+    domain = Domain((*stored.place.domain.ranges, (ROW, 0, rows.size - 1), (COL, 0, cols.size - 1)))
     found = normal(stored.value.term(where), domain)
     wanted = normal(_expected(spec, step), domain)
     apart = difference(found, wanted)
@@ -51,15 +50,13 @@ def _expected(spec: Spec, step: Store) -> Expr:
     places: dict[str, Quasi | int] = {}
     for dimension, start in enumerate(step.window.start):
         element = quasi(COL) if dimension == last else quasi(ROW) if dimension == step.window.row else quasi(0)
-        if not isinstance(start, Quasi):
-            raise MeaningRefused("an indirect write has no meaning in a spec", where=step.tensor)
-        places[f"i{dimension}"] = start + element - spec.origin[dimension]
+        places[f"i{dimension}"] = start + element - spec.origin[dimension]  # type: ignore[arg-type, operator]
     return substitute(spec.expr, places)
 
 
 def _storage(section: Section, computed: Computed) -> None:
     op = computed.op
-    where = f"{computed.actor.where}, step {computed.leaf.index}"
+    where = computed.place.where
     buffer = section.buffer(op.dst.name)
     if buffer.dtype in INTEGER_DTYPES and not _copies(section, op, buffer.dtype):
         raise MeaningRefused(
@@ -68,7 +65,7 @@ def _storage(section: Section, computed: Computed) -> None:
     if buffer.dtype == "q8_0":
         if isinstance(op, MatmulTiles):
             raise MeaningRefused("a product is accumulated in q8_0", where=where)
-        _whole_blocks(op.dst.col, op.cols, computed.domain, where)
+        _whole_blocks(op.dst.col, op.cols, computed.place.domain, where)
 
 
 def _copies(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:

@@ -47,11 +47,6 @@ def multicast_leaders(section: Section) -> dict[str, Actor]:
     return leaders
 
 
-def multicast(leaders: dict[str, Actor]) -> str:
-    """The fact that `multicast_leaders` has established."""
-    return f"{len(leaders)} FIFOs sent to all their members"
-
-
 def _local(section: Section, fifo: Fifo) -> None:
     """Without a send, every process that pushes the FIFO must fill it itself."""
     for actor in section.pushers[fifo.name]:
@@ -135,21 +130,26 @@ def _candidates(section: Section, leader: Actor, member: Actor, send: Leaf, name
 
 def _leads(leader: Actor, send: Leaf, name: str, credit: str, valid: str) -> bool:
     """reserve < wait credit < send < fence < post valid, and fence < push, in one loop body."""
-    steps = [leader.uses(kind, of) for kind, of in ((Reserve, name), (Wait, credit), (Post, valid), (Push, name))]
-    if any(len(found) != 1 or found[0].path != send.path for found in steps):
+    places = _in_one_body(leader, send.path, (Reserve, name), (Wait, credit), (Post, valid), (Push, name))
+    if not places:
         return False
-    reserve, wait, post, push = (found[0].index for found in steps)
+    reserve, wait, post, push = places
     fences = [leaf.index for leaf in leader.leaves if isinstance(leaf.step, Fence) and leaf.path == send.path]
     return reserve < wait < send.index and any(send.index < fence < min(post, push) for fence in fences)
 
 
 def _receives(member: Actor, name: str, credit: str, valid: str) -> bool:
     """reserve < post credit < wait valid < push, in one loop body."""
-    steps = [member.uses(kind, of) for kind, of in ((Reserve, name), (Post, credit), (Wait, valid), (Push, name))]
-    if any(len(found) != 1 or found[0].path != steps[0][0].path for found in steps):
-        return False
-    reserve, post, wait, push = (found[0].index for found in steps)
-    return reserve < post < wait < push
+    path = next((leaf.path for leaf in member.uses(Push, name)), ())
+    places = _in_one_body(member, path, (Reserve, name), (Post, credit), (Wait, valid), (Push, name))
+    return bool(places) and places == sorted(places)
+
+
+def _in_one_body(actor: Actor, path: tuple[int, ...], *wanted: tuple[type, str]) -> list[int]:
+    """The numbers of the steps that alone are of their kinds, when all stand in one loop body."""
+    steps = [actor.uses(kind, name) for kind, name in wanted]
+    alone = all(len(found) == 1 and found[0].path == path for found in steps)
+    return [found[0].index for found in steps] if alone else []
 
 
 def _nests(leader: Actor, member: Actor, send: Leaf, fifo: Fifo, where: str) -> None:
@@ -205,12 +205,7 @@ def _only(actor: Actor, kind: type[S], name: str) -> S:
 
 def _exclusive(section: Section, name: str, waiter: Actor, where: str) -> None:
     counter = section.counters[name]
-    posts = [
-        leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Post) and leaf.step.counter == name
-    ]
-    waits = [
-        leaf for a in section.actors for leaf in a.leaves if isinstance(leaf.step, Wait) and leaf.step.counter == name
-    ]
+    posts, waits = ([leaf for a in section.actors for leaf in a.uses(kind, name)] for kind in (Post, Wait))
     if len(posts) != 1 or len(waits) != 1 or not waiter.uses(Wait, name):
         raise MulticastRefused(f"counter {name} has {len(posts)} post steps and {len(waits)} wait steps", where=where)
     if counter.ahead != 0:

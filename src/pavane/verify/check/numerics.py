@@ -48,19 +48,15 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
     return f"{len(products)} products, {'exact' if section.shape.numerics.exact else 'exactness not claimed'}"
 
 
-def _where(computed: Computed) -> str:
-    return f"{computed.actor.where}, step {computed.leaf.index}"
-
-
 def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixMode:
     op: MatmulTiles = product.op  # type: ignore[assignment]
     dst = section.buffer(op.dst.name)
     a, b = (_taken(section, product, ref) for ref in (op.a, op.b))
-    engine = next(e for e in target.engines if e.name == product.actor.process.engine)
+    engine = next(e for e in target.engines if e.name == product.place.actor.process.engine)
     mode = next((m for m in engine.matrix if (m.a, m.b) == (a, b)), None)
     if mode is None:
-        raise NumericsRefused(f"engine {engine.name} has no product {a} x {b}", where=_where(product))
-    _whole_blocks(section, op, _where(product))
+        raise NumericsRefused(f"engine {engine.name} has no product {a} x {b}", where=product.place.where)
+    _whole_blocks(section, op, product.place.where)
     if (
         dst.dtype != mode.accumulator
         or section.shape.numerics.accumulator != mode.accumulator
@@ -68,7 +64,7 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     ):
         raise NumericsRefused(
             "the sum is not kept in a carry of the engine's accumulator type",
-            where=_where(product),
+            where=product.place.where,
             needed=mode.accumulator,
             available=f"{dst.dtype}, stated {section.shape.numerics.accumulator}",
         )
@@ -89,8 +85,9 @@ def _whole_blocks(section: Section, op: MatmulTiles, where: str) -> None:
 
 def _sums_around(evidence: Evidence, computed: Computed) -> list[str]:
     """The loops around an op whose turns add to the same elements of its destination."""
-    index, name = computed.leaf.index, computed.op.dst.name
-    return [s.var for s in evidence.sums if s.actor is computed.actor and s.name == name and s.first <= index <= s.last]
+    place, name = computed.place, computed.op.dst.name
+    sums = (s for s in evidence.sums if s.actor is place.actor and s.name == name)
+    return [s.var for s in sums if s.first <= place.leaf.index <= s.last]
 
 
 def _tree(product: Computed, mode: MatrixMode, sums: list[str]) -> None:
@@ -99,13 +96,13 @@ def _tree(product: Computed, mode: MatrixMode, sums: list[str]) -> None:
     if (op.tree.atom, op.tree.lanes, op.tree.fused) != (0, lanes, mode.fused):
         raise NumericsRefused(
             "the order of the sum is not the engine's",
-            where=_where(product),
+            where=product.place.where,
             needed=f"atom 0, {lanes} lanes, {'fused' if mode.fused else 'separate'}",
             available=f"atom {op.tree.atom}, {op.tree.lanes} lanes, {'fused' if op.tree.fused else 'separate'}",
         )
     if lanes > 1 and (sums or product.again):
         raise NumericsRefused(
-            "a sum in lanes is split over steps, so the plan would change its bits", where=_where(product)
+            "a sum in lanes is split over steps, so the plan would change its bits", where=product.place.where
         )
 
 
@@ -116,7 +113,7 @@ def _contract(section: Section, product: Computed) -> None:
     if (a == "q8_0") != (quantised and b == "q8_0"):
         raise NumericsRefused(
             f"a product {a} x {b} does not belong to the contract {section.shape.numerics.contract}",
-            where=_where(product),
+            where=product.place.where,
         )
 
 
@@ -130,7 +127,7 @@ def _taken(section: Section, product: Computed, ref: Ref) -> str:
     converts = not isinstance(buffer, Carry) and taken in _TAKEN_AS.get(buffer.dtype, ())
     if taken != buffer.dtype and not converts:
         raise NumericsRefused(
-            f"{term.name} enters the product as {buffer.dtype}", where=_where(product), needed=f"stated {taken}"
+            f"{term.name} enters the product as {buffer.dtype}", where=product.place.where, needed=f"stated {taken}"
         )
     return taken
 
@@ -149,7 +146,7 @@ def _listed(section: Section, products: list[Computed]) -> None:
 
 def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: list[str]) -> None:
     """Every value that one op makes is held exactly, where it is made and where it is put."""
-    where = _where(computed)
+    where = computed.place.where
     bits = GENERIC_BITS if mode is None else mode.accumulator_bits
     if mode is None and _copied(section, computed):
         return
@@ -158,10 +155,10 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
         if computed.onto != Const(0.0) or computed.again or any(var not in op.k.start.variables() for var in sums):
             raise NumericsRefused("exactness is claimed of a sum that is not one contraction from 0", where=where)
         for ref, taken in ((op.a, mode.a), (op.b, mode.b)):
-            bound = _bound(section, computed.operands[ref.name], computed.domain, bits, where)
+            bound = _bound(section, computed.operands[ref.name], computed.place.domain, bits, where)
             _within(bound, min(mode.operand_bits, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
     held = section.buffer(computed.op.dst.name).dtype
-    found = sum(_bound(section, t, computed.domain, bits, where) for t in computed.result)
+    found = sum(_bound(section, t, computed.place.domain, bits, where) for t in computed.result)
     _within(found, min(bits, _bits(held, where)), f"{computed.op.dst.name} ({held})", where)
 
 
@@ -170,8 +167,12 @@ def _copied(section: Section, computed: Computed) -> bool:
     term = computed.result[0]
     if not isinstance(term, At) or not isinstance(computed.op, Generic) or not isinstance(computed.op.expr, At):
         return False
-    source, held = section.formals[term.name].dtype, section.buffer(computed.op.dst.name).dtype
-    return source == held or (held == "f32" and source in ("f16", "bf16"))
+    return _holds(section.buffer(computed.op.dst.name).dtype, section.formals[term.name].dtype)
+
+
+def _holds(dtype: str, source: str) -> bool:
+    """Does a type hold every value of another?"""
+    return source == dtype or (dtype == "f32" and source in ("f16", "bf16"))
 
 
 def _bits(dtype: str, where: str) -> int:
@@ -193,17 +194,11 @@ def _within(bound: int, bits: int, what: str, where: str) -> None:
 
 def _exact_outputs(section: Section, evidence: Evidence) -> None:
     for stored in evidence.stores:
-        where = f"{stored.actor.where}, step {stored.leaf.index}"
-        dtype = section.formals[stored.leaf.step.tensor].dtype  # type: ignore[union-attr]
+        where, dtype = stored.place.where, section.formals[stored.step.tensor].dtype
         term = stored.value.term(where)
-        if (
-            isinstance(term, At)
-            and section.formals[term.name].dtype in (dtype, "f16", "bf16")
-            and dtype in ("f32", "i32", section.formals[term.name].dtype)
-        ):
-            continue
-        bound = _bound(section, term, stored.domain, GENERIC_BITS + 8, where)
-        _within(bound, _bits(dtype, where), f"the output ({dtype})", where)
+        if not (isinstance(term, At) and _holds(dtype, section.formals[term.name].dtype)):
+            bound = _bound(section, term, stored.place.domain, GENERIC_BITS + 8, where)
+            _within(bound, _bits(dtype, where), f"the output ({dtype})", where)
 
 
 def _bound(section: Section, term: Expr | Strip, domain: Domain, bits: int, where: str) -> int:

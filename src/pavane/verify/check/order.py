@@ -26,15 +26,14 @@ from dataclasses import dataclass, field
 from pavane.ir.program import Instance, Post, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.reject import CapacityRefused, OrderRefused
-from pavane.verify.check.balance import overlaps
 from pavane.verify.check.bindings import Memory, bound, elements
 from pavane.verify.check.boundaries import Access, walk_program
+from pavane.verify.check.boxes import box, overlaps, point
 from pavane.verify.check.capacity import memory_map
 from pavane.verify.check.facts import tensor_uses
 from pavane.verify.check.inequalities import never_negative, never_positive
 from pavane.verify.check.ownership import ownership
 from pavane.verify.check.section import Section, buffers_of
-from pavane.verify.check.site_state import Box, box
 
 Where = tuple[int, str]
 
@@ -53,8 +52,13 @@ def section_order(section: Section) -> str:
 
 @dataclass
 class _Ledger:
-    """Last accesses so far: per tensor and (class, engine) the last section that read or wrote it."""
+    """Last accesses so far: per tensor and (class, engine) the last section that read or wrote it.
 
+    `pending`: what the current section accesses, entered when it is over.
+    """
+
+    program: Program
+    sections: dict[str, Section]
     memory: Memory
     symbols: Domain
     reads: dict[str, dict[Where, int]] = field(default_factory=dict)
@@ -64,28 +68,26 @@ class _Ledger:
     ran: dict[str, int] = field(default_factory=dict)
     overlapping: dict[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
     uses: dict[tuple[str, int], tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    pending: list[tuple[str, Where, bool]] = field(default_factory=list)
+    current: int = -1
     pairs: int = 0
-    bindings: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
 def program_order(program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain) -> str:
     """Accesses of different sections, in the order in which the workers run them."""
-    ledger = _Ledger(memory, symbols)
-    ledger.bindings = {n: {b.formal: b.tensor for b in i.bindings} for n, i in enumerate(program.instances)}
+    ledger = _Ledger(program, sections, memory, symbols)
     _shared_counters(program, sections)
-    pending: list[tuple[str, Where, int, bool]] = []
-    current = [-1]
 
     def visit(access: Access) -> None:
-        if access.instance != current[0]:
-            _close(ledger, program, sections, pending, current[0])
-            current[0] = access.instance
+        if access.instance != ledger.current:
+            _close(ledger)
+            ledger.current = access.instance
             _initialised(ledger, access.section, program.instances[access.instance], access.instance)
-        _tensors(ledger, access, pending)
-        _local(ledger, sections, access)
+        _tensors(ledger, access)
+        _local(ledger, access)
 
     boundaries = walk_program(program, sections, visit)
-    _close(ledger, program, sections, pending, current[0])
+    _close(ledger)
     _outcome(ledger, program)
     return f"{boundaries}, {ledger.pairs} pairs of accesses"
 
@@ -93,13 +95,13 @@ def program_order(program: Program, sections: dict[str, Section], memory: Memory
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
 
-def _tensors(ledger: _Ledger, access: Access, pending: list[tuple[str, Where, int, bool]]) -> None:
-    """Compare with the accesses of earlier sections; this section's own are entered when it is over."""
+def _tensors(ledger: _Ledger, access: Access) -> None:
+    """Compare with the accesses of earlier sections."""
     key = (access.section.shape.name, access.actor.number)
     if key not in ledger.uses:
         ledger.uses[key] = tensor_uses(access.section, access.actor)
     reads, writes = ledger.uses[key]
-    names = ledger.bindings[access.instance]
+    names = _bound_names(ledger.program.instances[access.instance])
     place = (access.place.number, access.actor.process.engine)
     for formal in sorted(reads | writes):
         tensor = names[formal]
@@ -107,7 +109,7 @@ def _tensors(ledger: _Ledger, access: Access, pending: list[tuple[str, Where, in
             _known(ledger, access, other, ledger.writes.get(other, {}), tensor)
             if formal in writes:
                 _known(ledger, access, other, ledger.reads.get(other, {}), tensor)
-        pending.append((tensor, place, access.instance, formal in writes))
+        ledger.pending.append((tensor, place, formal in writes))
 
 
 def _known(ledger: _Ledger, access: Access, other: str, earlier: dict[Where, int], tensor: str) -> None:
@@ -122,24 +124,23 @@ def _known(ledger: _Ledger, access: Access, other: str, earlier: dict[Where, int
             )
 
 
-def _close(
-    ledger: _Ledger,
-    program: Program,
-    sections: dict[str, Section],
-    pending: list[tuple[str, Where, int, bool]],
-    number: int,
-) -> None:
-    """Enter a section's accesses, and what it has written whole."""
+def _bound_names(instance: Instance) -> dict[str, str]:
+    return {binding.formal: binding.tensor for binding in instance.bindings}
+
+
+def _close(ledger: _Ledger) -> None:
+    """Enter the current section's accesses, and what it has written whole."""
+    number = ledger.current
     if number < 0:
         return
-    for name, place, at, wrote in pending:
+    for name, place, wrote in ledger.pending:
         table = ledger.writes if wrote else ledger.reads
-        table.setdefault(name, {})[place] = at
-    pending.clear()
-    instance = program.instances[number]
-    section = sections[instance.shape]
+        table.setdefault(name, {})[place] = number
+    ledger.pending.clear()
+    instance = ledger.program.instances[number]
+    section, names = ledger.sections[instance.shape], _bound_names(instance)
     for spec in section.shape.spec:
-        tensor = ledger.memory.tensors[ledger.bindings[number][spec.out]]
+        tensor = ledger.memory.tensors[names[spec.out]]
         for other in ledger.memory.sharing[tensor.name]:
             if other != tensor.name:
                 ledger.written.pop(other, None)
@@ -229,14 +230,15 @@ def _outcome(ledger: _Ledger, program: Program) -> None:
                 raise OrderRefused("a transition belongs to a STATE tensor and begins at row pos", where=where)
             if tensor.name not in ledger.state_written and not ledger.memory.part:
                 raise OrderRefused("an epoch does not write the rows of the transition", where=where)
-        if tensor.role == "OUTPUT" and ledger.written.get(tensor.name) != elements(tensor.shape):
+        count = elements(tensor.shape)
+        if tensor.role == "OUTPUT" and (count is None or ledger.written.get(tensor.name) != count):
             raise OrderRefused("an output is not written whole", where=where)
 
 
 # --- local memory and counters ----------------------------------------------------------------------------------------
 
 
-def _local(ledger: _Ledger, sections: dict[str, Section], access: Access) -> None:
+def _local(ledger: _Ledger, access: Access) -> None:
     """Sections of other shapes that used the bytes of this process's buffers are over on this site."""
     here = access.section
     for shape, last in ledger.ran.items():
@@ -244,11 +246,11 @@ def _local(ledger: _Ledger, sections: dict[str, Section], access: Access) -> Non
             continue
         key = (shape, here.shape.name)
         if key not in ledger.overlapping:
-            ledger.overlapping[key] = _overlapping(sections[shape], here)
-        _counters_free(access, sections[shape], last)
+            ledger.overlapping[key] = _overlapping(ledger.sections[shape], here)
+        _counters_free(access, ledger.sections[shape], last)
         for before, after in ledger.overlapping[key]:
-            earlier = sections[shape].actors[before]
-            if after != access.actor.number or not overlaps(earlier.box, _point(access.place.site)):
+            earlier = ledger.sections[shape].actors[before]
+            if after != access.actor.number or not overlaps(earlier.box, point(access.place.site)):
                 continue
             ledger.pairs += 1
             if access.local.own.get(earlier.process.engine, -1) < last:
@@ -268,7 +270,7 @@ def _counters_free(access: Access, earlier: Section, last: int) -> None:
         if counter.id not in ids:
             continue
         for place in access.classes:
-            inside = overlaps(box(counter.rect, counter.name), _point(place.site))
+            inside = overlaps(box(counter.rect, counter.name), point(place.site))
             if inside and access.local.all.get((place.number, counter.engine), -1) < last:
                 raise OrderRefused(
                     f"section {access.instance} posts to a counter that section {last} may still wait for",
@@ -276,10 +278,6 @@ def _counters_free(access: Access, earlier: Section, last: int) -> None:
                     terms=[f"counter {counter.name}, id {counter.id}"],
                     remedy="a boundary between the two sections, or another id",
                 )
-
-
-def _point(site: tuple[int, int]) -> Box:
-    return site[0], site[0] + 1, site[1], site[1] + 1
 
 
 def _overlapping(before: Section, after: Section) -> tuple[tuple[int, int], ...]:

@@ -33,19 +33,22 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import quasi
 from pavane.ir.walk import operands
-from pavane.reject import BalanceRefused, NotProven, OrderRefused, ReplayRefused
+from pavane.reject import BalanceRefused, OrderRefused, ReplayRefused
 from pavane.verify.check.section import Actor, Section
 
 
 @dataclass(frozen=True)
 class Owned:
-    """`filling`: reserved slots; `holding`: slots in front; the others: FIFOs with a transfer on its way."""
+    """`filling`: reserved slots; `holding`: slots in front; `sent`: reserved slots that others have got, which must
+    stay as they are; the others: FIFOs with a transfer on its way.
+    """
 
     filling: frozenset[str] = frozenset()
     holding: frozenset[str] = frozenset()
     loading: frozenset[str] = frozenset()
     sending: frozenset[str] = frozenset()
     storing: frozenset[str] = frozenset()
+    sent: frozenset[str] = frozenset()
 
     @property
     def on_its_way(self) -> frozenset[str]:
@@ -85,6 +88,7 @@ def _walk(section: Section, actor: Actor, body: tuple[Node, ...], owned: Owned, 
             loading=owned.loading | after.loading,
             sending=owned.sending | after.sending,
             storing=owned.storing | after.storing,
+            sent=owned.sent | after.sent,
         )
         again, _ = _walk(section, actor, node.body, joined, index)
         owned, index = again, end
@@ -108,7 +112,7 @@ def _load(section: Section, owned: Owned, step: Load, where: str) -> Owned:
     for start in step.window.start:
         if isinstance(start, Indirect):
             _need(start.via in owned.holding, f"an index is read from {start.via}, which has no slot in front", where)
-    _ended(step.fifo not in owned.sending, f"{step.fifo} is loaded while it is being sent", where)
+    _ended(step.fifo not in owned.sent, f"{step.fifo} is loaded after it has been sent", where)
     if section.fifos[step.fifo].kind == "ALIAS":
         return owned
     return replace(owned, loading=owned.loading | {step.fifo})
@@ -117,7 +121,7 @@ def _load(section: Section, owned: Owned, step: Load, where: str) -> Owned:
 def _send(section: Section, owned: Owned, step: Send, where: str) -> Owned:
     _need(step.fifo in owned.filling, f"{step.fifo} is sent without a reserved slot", where)
     _ended(step.fifo not in owned.loading, f"{step.fifo} is sent before its load has ended", where)
-    return replace(owned, sending=owned.sending | {step.fifo})
+    return replace(owned, sending=owned.sending | {step.fifo}, sent=owned.sent | {step.fifo})
 
 
 def _push(section: Section, owned: Owned, step: Push, where: str) -> Owned:
@@ -125,7 +129,7 @@ def _push(section: Section, owned: Owned, step: Push, where: str) -> Owned:
     _ended(
         step.fifo not in owned.loading | owned.sending, f"{step.fifo} is pushed before its transfers have ended", where
     )
-    return replace(owned, filling=owned.filling - {step.fifo})
+    return replace(owned, filling=owned.filling - {step.fifo}, sent=owned.sent - {step.fifo})
 
 
 def _front(section: Section, owned: Owned, step: Front, where: str) -> Owned:
@@ -159,9 +163,13 @@ def _compute(section: Section, owned: Owned, step: Compute, where: str) -> Owned
             where,
         )
         _need(section.fifos[target].kind != "ALIAS", f"{target} is an alias and cannot be written", where)
-        _ended(target not in owned.loading | owned.sending, f"{target} is written during a transfer", where)
+        _ended(target not in owned.loading, f"{target} is written during a load", where)
+        _ended(target not in owned.sent, f"{target} is written after it has been sent", where)
     if isinstance(op, Generic):
         _in_place(op, where)
+    else:
+        apart = target not in (op.a.name, op.b.name)
+        _ended(apart, f"{target} is added to while its elements are still to be read", where)
     return owned
 
 
@@ -176,20 +184,17 @@ def _in_place(op: Generic, where: str) -> None:
 
 
 def _fence(section: Section, owned: Owned, step: Fence, where: str) -> Owned:
-    return Owned(owned.filling, owned.holding)
+    return Owned(owned.filling, owned.holding, sent=owned.sent)
 
 
 def _need(holds: bool, message: str, where: str) -> None:
-    _say(holds, message, where, BalanceRefused)
+    if not holds:
+        raise BalanceRefused(message, where=where)
 
 
 def _ended(holds: bool, message: str, where: str) -> None:
-    _say(holds, message, where, OrderRefused)
-
-
-def _say(holds: bool, message: str, where: str, kind: type[NotProven]) -> None:
     if not holds:
-        raise kind(message, where=where)
+        raise OrderRefused(message, where=where)
 
 
 _RULES: dict[type, Rule] = {

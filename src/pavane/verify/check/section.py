@@ -38,8 +38,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.walk import operands, substituted
-from pavane.reject import CapacityRefused
-from pavane.verify.check.site_state import Box, box
+from pavane.verify.check.boxes import Box, box
 
 Nest = tuple[tuple[str, Quasi], ...]
 
@@ -134,10 +133,6 @@ def section_of(shape: Shape, symbols: Domain) -> Section:
 def _actor(shape: Shape, number: int, process: Process) -> Actor:
     where = f"section shape {shape.name}, process {process.name}"
     edges = box(process.rect, where)
-    if edges[1] > 4096 or edges[3] > 4096:
-        raise CapacityRefused(
-            "a process stands outside the grid", where=where, needed=f"sites up to ({edges[1]}, {edges[3]})"
-        )
     shift = {SITE_X: quasi(SITE_X) - edges[0], SITE_Y: quasi(SITE_Y) - edges[2]} if edges[0] or edges[2] else {}
     leaves = []
     for index, (nest, path, step) in enumerate(_numbered(process.body, (), ())):

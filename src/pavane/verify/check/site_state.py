@@ -16,20 +16,9 @@ import numpy as np
 from pavane.ir.program import SITE_X, SITE_Y, Counter, Fifo, Front, Pop, Post, Push, Rect, Reserve, Step, Wait
 from pavane.ir.quasi import Floor, Quasi
 from pavane.reject import BalanceRefused, OutsideFragment
+from pavane.verify.check.boxes import Box
 
 MAX_SITES = 1 << 14
-Box = tuple[int, int, int, int]
-
-
-def box(rect: Rect, where: str) -> Box:
-    """(x0, x1, y0, y1) of a rectangle of constants, not empty and not left of or above the origin."""
-    edges = (rect.x0, rect.x1, rect.y0, rect.y1)
-    if not all(edge.is_const for edge in edges):
-        raise OutsideFragment("a rectangle of sites is not constant", where=where)
-    x0, x1, y0, y1 = (edge.const for edge in edges)
-    if not (0 <= x0 < x1 and 0 <= y0 < y1):
-        raise OutsideFragment(f"[{x0}, {x1}) x [{y0}, {y1}) is not a rectangle of sites", where=where)
-    return x0, x1, y0, y1
 
 
 def footprint(to: Rect, doer: Box, width: int, height: int, where: str) -> np.ndarray:

@@ -64,7 +64,7 @@ def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
         return At(term.name, tuple(_index(i, domain) for i in term.index), term.next)
     if isinstance(term, Fn):
         args = tuple(normal(a, domain, depth) for a in term.args)
-        ordered = tuple(sorted(args, key=_key)) if term.op in COMMUTATIVE else args
+        ordered = tuple(sorted(args, key=repr)) if term.op in COMMUTATIVE else args
         return Fn(term.op, ordered, term.dtype)
     var = f"%b{depth}"
     extent = simplify(term.extent, domain)
@@ -77,10 +77,6 @@ def _index(index: Index, domain: Domain) -> Index:
     if isinstance(index, Quasi):
         return simplify(index, domain)
     return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), index.lo, index.hi)
-
-
-def _key(term: Expr) -> str:
-    return repr(term)
 
 
 def simplify(value: Quasi, domain: Domain) -> Quasi:

@@ -1,0 +1,82 @@
+"""Whole decoders on every chip: how long they take to compile and verify, and what the simulator says of a token.
+
+    python bench/chips.py [--models A,B] [--chips X,Y] [--contract FLOAT] [--context 2048] [--no-simulation]
+
+A line a model, chip and program: seconds of compile + verify (cold, this process, one core), bytes of the artefact, sections; of
+`decode`, at the middle of the context: simulated milliseconds a token, and bytes read from and written to DRAM over the bytes
+of the weights that a token reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+
+from model_shapes import MODELS, stored_weights, weight_bytes_a_token
+
+from pavane import api
+from pavane.ir.digest import canonical_bytes
+from pavane.ir.program import Program
+from pavane.reject import SpatialReject
+from pavane.sim import simulate
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.load import load_target
+from pavane.tensor_graph.forward import DecoderConfig
+
+CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
+HEADINGS = ("model", "chip", "program", "compile s", "bytes", "sections", "ms/token", "DRAM/weights", "simulate s")
+
+
+def main() -> None:
+    """Print the table, as Markdown."""
+    arguments = _arguments()
+    print("| " + " | ".join(HEADINGS) + " |")
+    print("| " + " | ".join("---" for _ in HEADINGS) + " |")
+    for model in arguments.models.split(","):
+        for chip in arguments.chips.split(","):
+            for rows in (1, "rows"):
+                cells = _measured(MODELS[model], load_target(chip), rows, arguments)
+                print("| " + " | ".join((model, chip, "decode" if rows == 1 else "prompt", *cells)) + " |", flush=True)
+    print(f"\npeak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--chips", default=",".join(CHIPS))
+    parser.add_argument("--contract", default="FLOAT", choices=("FLOAT", "INT8_ACTIVATIONS"))
+    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--no-simulation", action="store_true")
+    return parser.parse_args()
+
+
+def _measured(
+    config: DecoderConfig, chip: SpatialTarget, rows: int | str, arguments: argparse.Namespace
+) -> tuple[str, ...]:
+    source = api.decoder(
+        config, stored_weights(config), rows=rows, contract=arguments.contract, context=arguments.context
+    )
+    start = time.perf_counter()
+    try:
+        program = api.compile(source, chip)
+    except SpatialReject as reject:
+        return (f"{type(reject).__name__}: {reject}", *[""] * (len(HEADINGS) - 4))
+    seconds = time.perf_counter() - start
+    compiled = (f"{seconds:.1f}", str(len(canonical_bytes(program))), str(len(program.instances)))
+    if rows != 1 or arguments.no_simulation:
+        return (*compiled, "", "", "")
+    return (*compiled, *_simulated(program, chip, config, arguments.context // 2))
+
+
+def _simulated(program: Program, chip: SpatialTarget, config: DecoderConfig, position: int) -> tuple[str, ...]:
+    start = time.perf_counter()
+    result = simulate(program, chip, symbols={"pos": position}, functional=False)
+    moved = sum(channel.read_bytes + channel.written_bytes for channel in result.channels)
+    milliseconds = 1e3 * result.cycles / chip.clock_hz
+    seconds = time.perf_counter() - start
+    return f"{milliseconds:.3f}", f"{moved / weight_bytes_a_token(config):.3f}", f"{seconds:.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The fragment inside a shape: its buffers, specs, loops, steps and ops (see `fragment`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pavane.ir.expr import Indirect
+from pavane.ir.program import (
+    GENERIC_VARIABLES,
+    LOOP_VARIABLES,
+    SITE_X,
+    SITE_Y,
+    Compute,
+    Generic,
+    Init,
+    Load,
+    Loop,
+    MatmulTiles,
+    Node,
+    Post,
+    Process,
+    Rect,
+    Ref,
+    Send,
+    Shape,
+    Span,
+    Step,
+    Store,
+    Wait,
+    Window,
+)
+from pavane.ir.quasi import Domain, lower, upper
+from pavane.ir.types import Q8_BLOCK
+from pavane.reject import OutsideFragment
+from pavane.verify.check.scope import (
+    MAX_INT,
+    admit_expression,
+    admit_extents,
+    admit_fill,
+    in_scope,
+    index_in_scope,
+    integers,
+    known,
+    unique,
+)
+
+MAX_PROCESSES, MAX_LEAVES, MAX_NEST = 32, 4096, 12
+MAX_POSTS = 1 << 20
+MAX_BUFFER_SIDE = 1 << 24
+
+
+def admit_shape(shape: Shape, domain: Domain) -> None:
+    where = f"section shape {shape.name}"
+    if shape.groups or not shape.processes or shape.ports:
+        raise OutsideFragment("a shape has processes, no groups and no ports", where=where)
+    unique((f.name for f in shape.formals), "formal", where)
+    unique([f.name for f in shape.fifos] + [c.name for c in shape.carries], "buffer", where)
+    unique((c.name for c in shape.counters), "counter", where)
+    unique((p.name for p in shape.processes), "process", where, MAX_PROCESSES)
+    for formal in shape.formals:
+        admit_extents(formal.shape, formal.dtype, domain, f"{where}, formal {formal.name}")
+        admit_fill(formal.fill, f"{where}, formal {formal.name}")
+    _buffers(shape, where)
+    _specs(shape, domain, where)
+    if sum(1 for p in shape.processes for _ in _steps(p.body, ())) > MAX_LEAVES:
+        raise OutsideFragment(f"a shape has more than {MAX_LEAVES} steps", where=where)
+    for process in shape.processes:
+        _process(shape, process, domain, where)
+
+
+def _buffers(shape: Shape, where: str) -> None:
+    for fifo in shape.fifos:
+        if fifo.kind == "FORWARDED":
+            raise OutsideFragment("forwarded FIFOs are not in the fragment", where=f"{where}, FIFO {fifo.name}")
+        _side(fifo.rows, fifo.cols, fifo.dtype, f"{where}, FIFO {fifo.name}")
+        integers((fifo.depth, fifo.address), f"{where}, FIFO {fifo.name}")
+    for carry in shape.carries:
+        _side(carry.rows, carry.cols, carry.dtype, f"{where}, carry {carry.name}")
+        integers((carry.address,), f"{where}, carry {carry.name}")
+        if not math.isfinite(carry.initial):
+            raise OutsideFragment("a carry's initial value is not finite", where=f"{where}, carry {carry.name}")
+    for counter in shape.counters:
+        integers((counter.ahead, counter.bits, counter.id), f"{where}, counter {counter.name}")
+
+
+def _side(rows: int, cols: int, dtype: str, where: str) -> None:
+    if not (1 <= rows <= MAX_BUFFER_SIDE and 1 <= cols <= MAX_BUFFER_SIDE):
+        raise OutsideFragment(f"{rows} x {cols} is no size of a buffer", where=where)
+    if dtype == "q8_0" and cols % Q8_BLOCK:
+        raise OutsideFragment("the columns of a q8_0 buffer are not a multiple of 32", where=where, needed=str(cols))
+
+
+def _specs(shape: Shape, domain: Domain, where: str) -> None:
+    formals = {f.name: f for f in shape.formals}
+    outs = [spec.out for spec in shape.spec]
+    if len(set(outs)) != len(outs):
+        raise OutsideFragment("two specs write one formal", where=where)
+    for spec in shape.spec:
+        place = f"{where}, spec of {spec.out}"
+        if spec.out not in formals or formals[spec.out].role == "IN":
+            raise OutsideFragment(f"{spec.out} is no formal that may be written", where=place)
+        rank = len(formals[spec.out].shape)
+        if len(spec.origin) != rank or len(spec.extents) != rank:
+            raise OutsideFragment(f"origin and extents do not have {rank} dimensions", where=place)
+        in_scope((*spec.origin, *spec.extents), domain.names(), place)
+        variables = (*domain.names(), *(f"i{d}" for d in range(rank)))
+        bound: set[str] = set()
+        ranks = {name: len(formal.shape) for name, formal in formals.items()}
+        admit_expression(spec.expr, variables, ranks, place, bound, spec=True)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def _steps(body: tuple[Node, ...], nest: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Step]]:
+    if len(nest) > MAX_NEST:
+        raise OutsideFragment(f"loops are nested more than {MAX_NEST} deep")
+    if not body:
+        raise OutsideFragment("a loop or a process has no steps")
+    for node in body:
+        if isinstance(node, Loop):
+            yield from _steps(node.body, (*nest, node))
+        else:
+            yield nest, node
+
+
+def _process(shape: Shape, process: Process, domain: Domain, where: str) -> None:
+    place = f"{where}, process {process.name}"
+    outer = domain.names()
+    for nest, step in _steps(process.body, ()):
+        names = [loop.var for loop in nest]
+        if len(set(names)) != len(names) or any(name not in LOOP_VARIABLES for name in names):
+            raise OutsideFragment(f"the loop variables {', '.join(names)} are not distinct fixed names", where=place)
+        for loop in nest:
+            in_scope((loop.extent,), outer, place)
+            if lower(loop.extent, domain) < 1:
+                raise OutsideFragment(
+                    f"the loop over {loop.var} may have no turn", where=place, needed=f"{loop.extent} >= 1"
+                )
+            if upper(loop.extent, domain) > MAX_INT:
+                raise OutsideFragment(f"the loop over {loop.var} has too many turns", where=place)
+        _step(shape, step, (*outer, SITE_X, SITE_Y, *names), place)
+
+
+def _step(shape: Shape, step: Step, scope: tuple[str, ...], where: str) -> None:
+    fifos = {f.name for f in shape.fifos}
+    carries = {c.name for c in shape.carries}
+    if isinstance(step, Post | Wait):
+        known(step.counter, {c.name for c in shape.counters}, "counter", where)
+        if not 1 <= step.n <= MAX_POSTS:
+            raise OutsideFragment(f"{step.n} is no number of posts", where=where)
+    elif isinstance(step, Init):
+        known(step.carry, carries, "carry", where)
+    elif isinstance(step, Compute):
+        _op(step.op, fifos | carries, scope, where)
+    elif hasattr(step, "fifo"):
+        known(step.fifo, fifos, "FIFO", where)
+    if isinstance(step, Post | Send):
+        _rect(step.to, scope, where)
+    if isinstance(step, Load | Store):
+        _window(shape, step, scope, where)
+
+
+def _rect(rect: Rect, scope: tuple[str, ...], where: str) -> None:
+    in_scope((rect.x0, rect.x1, rect.y0, rect.y1), scope, where)
+
+
+def _window(shape: Shape, step: Load | Store, scope: tuple[str, ...], where: str) -> None:
+    formals = {f.name: f for f in shape.formals}
+    known(step.tensor, set(formals), "formal", where)
+    window: Window = step.window
+    rank = len(formals[step.tensor].shape)
+    if len(window.start) != rank or len(window.size) != rank or not -1 <= window.row < rank - 1:
+        raise OutsideFragment(f"a window of {step.tensor} does not have its {rank} dimensions", where=where)
+    for dimension, size in enumerate(window.size):
+        if not 1 <= size <= MAX_BUFFER_SIDE or (size != 1 and dimension not in (window.row, rank - 1)):
+            raise OutsideFragment(f"a window of {step.tensor} is {size} long in dimension {dimension}", where=where)
+    for start in window.start:
+        index_in_scope(start, scope, where)
+        if isinstance(start, Indirect):
+            _indirect(shape, step, start, where)
+    if isinstance(step, Load):
+        in_scope((step.row,), scope, where)
+
+
+def _indirect(shape: Shape, step: Load | Store, index: Indirect, where: str) -> None:
+    if isinstance(step, Store):
+        raise OutsideFragment("an indirect write is not in the fragment", where=where)
+    known(index.tensor, {f.name for f in shape.formals}, "formal", where)
+    known(index.via, {f.name for f in shape.fifos}, "FIFO", where)
+
+
+def _op(op: Generic | MatmulTiles, buffers: set[str], scope: tuple[str, ...], where: str) -> None:
+    refs = (op.dst,) if isinstance(op, Generic) else (op.dst, op.a, op.b)
+    spans = (op.rows, op.cols, *op.guard) if isinstance(op, Generic) else (op.rows, op.cols, op.k, *op.guard)
+    for ref in refs:
+        _ref(ref, buffers, scope, where)
+    for span in spans:
+        _span(span, scope, where)
+    if isinstance(op, Generic):
+        bound: set[str] = set()
+        inside = (*scope, *GENERIC_VARIABLES[:2])
+        admit_expression(op.expr, inside, dict.fromkeys(buffers, 2), where, bound, spec=False)
+    elif op.tree.lanes < 1 or op.tree.atom < 0:
+        raise OutsideFragment("a reduction tree has no lanes or a negative atom", where=where)
+
+
+def _ref(ref: Ref, buffers: set[str], scope: tuple[str, ...], where: str) -> None:
+    known(ref.name, buffers, "buffer", where)
+    in_scope((ref.row, ref.col), scope, where)
+
+
+def _span(span: Span, scope: tuple[str, ...], where: str) -> None:
+    if not 1 <= span.size <= MAX_BUFFER_SIDE:
+        raise OutsideFragment(f"a span is {span.size} long", where=where)
+    in_scope((span.start, span.limit), scope, where)

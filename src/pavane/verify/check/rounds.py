@@ -1,0 +1,266 @@
+"""Turns of workers at the boundaries between sections: rounds of posts to the program's counters, and waits.
+
+**Rounds**, by family of counters and group of sites (`families`). Poster: a site of a worker that posts to the family.
+The r-th posts of a poster (with no other turn between) give one post to every counter of the family on all sites of its
+group; the r-th wait of a waiter takes as many posts as its group has posters, P.
+
+*Barrier lemma.* When a wait of round r completes, every poster of the waiter's group has begun round r. Proof, for one
+group, whose counters nobody else posts to: let W be the first wait, in time, that completes before some poster X has
+begun its round r (r being W's round). W has consumed r*P posts of its counter; X has given at most r-1 of them, so some
+poster Y has given at least r+1, and Y's post of round r+1 comes after a wait of round r of its own site, so of this
+group (condition *paced*), which completed earlier than W, so X had begun round r. Contradiction. With one poster the
+condition is not needed: posts are counted in order.
+
+*Rows, then columns.* When a row's wait completes, everything on the sites of the row that came before their posters'
+posts is over. When after it the column's wait completes, so it is on every row that a poster of the column stands in,
+and posters of the column stand in all rows. So what *all* posters to columns know of their rows is known of all sites.
+
+*Local counters.* A counter whose posts go to the poster's own site has one poster a site: its r-th wait follows the
+r-th post by counting. A post of it may have as many before it on their way as the poster does not know to be taken.
+
+*In flight.* Where on every waiting site a poster begins round r+1 only after that site's waiter has completed round r
+(condition *drained*), at most rounds r+1 and r+2 are in flight on a counter: 2 * P <= 2**(bits - 1). Otherwise all
+posts of an epoch are: P * rounds <= 2**(bits - 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pavane.ir.program import Counter, Post, Program, Run, Wait
+from pavane.reject import BalanceRefused, CapacityRefused, OrderRefused, ProgressRefused, ReplayRefused
+from pavane.verify.check.boxes import Box, box, overlaps, point, within
+from pavane.verify.check.clocks import Class, Clock, classes_of, join
+from pavane.verify.check.families import COLUMN, OWN, ROW, WHOLE, Family, families_of, waits_for
+
+
+@dataclass
+class Walk:
+    """How far every worker is (`at`), the clocks, and the posts and waits so far."""
+
+    program: Program
+    boxes: tuple[Box, ...]
+    classes: tuple[Class, ...]
+    counters: dict[str, Counter]
+    clocks: dict[tuple[int, str], Clock]
+    at: list[int]
+    reaches: dict[str, str]
+    families: dict[str, Family]
+    groups: dict[tuple[int, str], int] = field(default_factory=dict)
+    waits: dict[tuple[int, str], int] = field(default_factory=dict)
+    begun: dict[tuple[str, int], int] = field(default_factory=dict)
+    posted: dict[tuple[str, int], list[tuple[int, Clock]]] = field(default_factory=dict)
+    handed: dict[tuple[int, str], list[Clock]] = field(default_factory=dict)
+    handing: dict[tuple[int, str], int] = field(default_factory=dict)
+
+
+def walk_of(program: Program) -> Walk:
+    """All workers at their first turns."""
+    boxes = tuple(box(w.rect, f"worker {w.name}") for w in program.workers)
+    for i, worker in enumerate(program.workers):
+        for j in range(i):
+            if program.workers[j].engine == worker.engine and overlaps(boxes[i], boxes[j]):
+                raise OrderRefused(
+                    f"{worker.name} and {program.workers[j].name} share an engine of a site", where=program.name
+                )
+    classes = classes_of(program, boxes)
+    clocks = {(c.number, engine): Clock() for c in classes for engine in c.workers}
+    counters = {c.name: c for c in program.counters}
+    return Walk(program, boxes, classes, counters, clocks, [0] * len(boxes), *families_of(program, boxes))
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+def advance(walk: Walk) -> None:
+    """Every worker goes on through posts and enabled waits up to its next section."""
+    moved = True
+    while moved:
+        moved = False
+        for number, worker in enumerate(walk.program.workers):
+            while walk.at[number] < len(worker.body):
+                turn = worker.body[walk.at[number]]
+                if isinstance(turn, Run) or (isinstance(turn, Wait) and not _complete(walk, number)):
+                    break
+                if isinstance(turn, Wait):
+                    _wait(walk, number, turn)
+                elif walk.reaches[turn.counter] == OWN:
+                    _hand(walk, number, turn)
+                else:
+                    _post_group(walk, number)
+                moved = True
+
+
+def _complete(walk: Walk, worker: int) -> bool:
+    """Has everything that the worker's next wait needs been posted?"""
+    turn = walk.program.workers[worker].body[walk.at[worker]]
+    name = turn.counter  # type: ignore[union-attr]
+    round_ = walk.waits.get((worker, name), 0) + 1
+    if walk.reaches[name] == OWN:
+        return all(len(walk.handed.get((place, name), ())) >= round_ for place in places(walk, worker))
+    reach = walk.reaches[name]
+    return walk.begun.get((reach, round_), 0) == len(walk.families[reach].posters) > 0
+
+
+def places(walk: Walk, worker: int) -> tuple[int, ...]:
+    """The classes of a worker's sites."""
+    engine = walk.program.workers[worker].engine
+    return tuple(place.number for place in walk.classes if place.workers.get(engine) == worker)
+
+
+def _hand(walk: Walk, number: int, turn: Post) -> None:
+    """A post to a local counter: to the poster's own site, once, with room for it."""
+    worker, counter = walk.program.workers[number], walk.counters[turn.counter]
+    where = f"worker {worker.name}"
+    walk.at[number] += 1
+    for place in places(walk, number):
+        clock = walk.clocks[(place, worker.engine)]
+        before = walk.handed.setdefault((place, turn.counter), [])
+        if before and walk.handing[(place, turn.counter)] != number:
+            raise BalanceRefused(f"two workers of a site post to {turn.counter}", where=where)
+        walk.handing[(place, turn.counter)] = number
+        before.append(clock.copy())
+        flying = len(before) - clock.waited.get(turn.counter, 0)
+        _fits(counter, flying)
+
+
+def _post_group(walk: Walk, number: int) -> None:
+    worker = walk.program.workers[number]
+    where = f"worker {worker.name}"
+    reach = walk.reaches[worker.body[walk.at[number]].counter]  # type: ignore[union-attr]
+    family = walk.families[reach]
+    names = []
+    while walk.at[number] < len(worker.body):
+        turn = worker.body[walk.at[number]]
+        if not isinstance(turn, Post) or walk.reaches[turn.counter] != reach:
+            break
+        names.append(turn.counter)
+        walk.at[number] += 1
+    if tuple(sorted(names)) != family.counters:
+        raise BalanceRefused(
+            "a boundary's posts are not one to each counter", where=where, needed=", ".join(family.counters)
+        )
+    round_ = walk.groups[(number, reach)] = walk.groups.get((number, reach), 0) + 1
+    for place in places(walk, number):
+        clock = walk.clocks[(place, worker.engine)]
+        if family.posts > 1 and clock.rounds.get(reach, 0) < round_ - 1:
+            raise OrderRefused(
+                f"round {round_} of a boundary is posted before round {round_ - 1} is known to be complete",
+                where=where,
+                remedy="let every poster wait at each boundary too",
+            )
+        walk.posted.setdefault((reach, round_), []).append((place, clock.copy()))
+    walk.begun[(reach, round_)] = walk.begun.get((reach, round_), 0) + 1
+
+
+def _wait(walk: Walk, number: int, turn: Wait) -> None:
+    worker, reach = walk.program.workers[number], walk.reaches[turn.counter]
+    posts = 1 if reach == OWN else walk.families[reach].posts
+    if turn.n != posts:
+        raise BalanceRefused(
+            "a wait does not take one whole round",
+            where=f"worker {worker.name}",
+            needed=f"{posts} posts of {turn.counter}",
+            available=f"{turn.n}",
+        )
+    walk.at[number] += 1
+    round_ = walk.waits[(number, turn.counter)] = walk.waits.get((number, turn.counter), 0) + 1
+    released = None if reach == OWN else _released(walk, reach, round_)
+    for place in places(walk, number):
+        clock = walk.clocks[(place, worker.engine)]
+        clock.join(walk.handed[(place, turn.counter)][round_ - 1] if released is None else released)
+        clock.waited[turn.counter] = round_
+        join(clock.own, {engine: instance for (other, engine), instance in clock.all.items() if other == place})
+
+
+def _released(walk: Walk, reach: str, round_: int) -> Clock:
+    """What happens before the completion of a round, by its reach."""
+    posted = walk.posted[(reach, round_)]
+    clock = Clock(rounds={reach: round_})
+    if reach == COLUMN:
+        clock.all = _known_to_all([known.row for _, known in posted])
+        return clock
+    reached = clock.row if reach == ROW else clock.all
+    for place, known in posted:
+        if reach == WHOLE:
+            clock.join(Clock(all=known.all))
+        join(reached, {(place, engine): instance for engine, instance in known.own.items()})
+    return clock
+
+
+def _known_to_all(tables: list[dict[tuple[int, str], int]]) -> dict[tuple[int, str], int]:
+    keys = sorted(set.intersection(*(set(table) for table in tables)))
+    return {key: min(table[key] for table in tables) for key in keys}
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def ended(walk: Walk) -> None:
+    """Every worker is at its end, every post has been waited for, and no counter can have wrapped."""
+    for number, worker in enumerate(walk.program.workers):
+        if walk.at[number] < len(worker.body):
+            turn = worker.body[walk.at[number]]
+            if isinstance(turn, Wait):
+                raise ProgressRefused(
+                    "a worker waits for posts that are never given", where=f"worker {worker.name}", terms=[turn.counter]
+                )
+            raise OrderRefused(
+                "a worker runs a section out of order or twice", where=f"worker {worker.name}", terms=[str(turn)]
+            )
+    _local_ended(walk)
+    for reach, family in walk.families.items():
+        _family_ended(walk, reach, family)
+
+
+def _family_ended(walk: Walk, reach: str, family: Family) -> None:
+    waiters = [(i, name) for i, w in enumerate(walk.program.workers) for name in family.counters if waits_for(w, name)]
+    groups = sorted({walk.groups.get((i, reach), 0) for i in family.posters})
+    waits = sorted({walk.waits.get(waiter, 0) for waiter in waiters})
+    if groups != waits or len(groups) > 1:
+        raise ReplayRefused(
+            "an epoch does not take every post of its boundaries",
+            where=walk.program.name,
+            needed=f"{groups}",
+            available=f"{waits}",
+        )
+    _bits(walk, reach, family, groups[0] if groups else 0)
+
+
+def _local_ended(walk: Walk) -> None:
+    for (place, name), handed in walk.handed.items():
+        waiter = walk.classes[place].workers.get(walk.counters[name].engine, -1)
+        if walk.waits.get((waiter, name), 0) != len(handed):
+            raise ReplayRefused(
+                "an epoch does not take every post", where=f"counter {name}", needed=f"{len(handed)} waits on each site"
+            )
+
+
+def _bits(walk: Walk, reach: str, family: Family, rounds: int) -> None:
+    drained = all(_is_drained(walk, reach, r) for r in range(2, rounds + 1))
+    flying = family.posts * (min(rounds, 2) if drained else rounds)
+    remedy = "" if drained else "let every waiting process be followed by a poster of its site before the next boundary"
+    for name in family.counters:
+        _fits(walk.counters[name], flying, remedy)
+
+
+def _fits(counter: Counter, flying: int, remedy: str = "") -> None:
+    if flying > 1 << (counter.bits - 1):
+        raise CapacityRefused(
+            "a boundary's counter has too few bits for the posts that may be in flight",
+            where=f"counter {counter.name}",
+            needed=f"{flying} posts",
+            available=f"{1 << (counter.bits - 1)} ({counter.bits} bits, half of the range)",
+            remedy=remedy,
+        )
+
+
+def _is_drained(walk: Walk, reach: str, round_: int) -> bool:
+    """On each waiting site some poster has begun the round after that site's waiters completed the round before."""
+    for place in walk.classes:
+        known = [clock for number, clock in walk.posted[(reach, round_)] if number == place.number]
+        for name in walk.families[reach].counters:
+            here = within(point(place.site), box(walk.counters[name].rect, name))
+            if here and not any(clock.waited.get(name, 0) >= round_ - 1 for clock in known):
+                return False
+    return True

@@ -1,0 +1,161 @@
+"""What a name, a figure and an expression of the fragment may be: names resolve and are unique, every variable is in
+scope, and sizes are bounded, so that every later rule ends in bounded time. Refuses with OutsideFragment.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var, children
+from pavane.ir.program import GENERIC_VARIABLES, LOOP_VARIABLES, LV_GEN_K, SITE_X, SITE_Y
+from pavane.ir.quasi import Domain, Floor, Quasi, lower, upper
+from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK, Ints
+from pavane.ir.types import Const as ConstantFill
+from pavane.reject import OutsideFragment
+
+MAX_INT = 1 << 40
+MAX_NAMED = 128
+MAX_DIMENSIONS = 8
+MAX_EXPR_NODES, MAX_EXPR_DEPTH = 4096, 64
+MAX_QUASI_ATOMS, MAX_QUASI_FLOORS, MAX_QUASI_DEPTH = 24, 6, 6
+RESERVED = frozenset((*LOOP_VARIABLES, *GENERIC_VARIABLES, SITE_X, SITE_Y))
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,199}")
+
+
+# --- names and figures ------------------------------------------------------------------------------------------------
+
+
+def unique(names: Iterable[str], kind: str, where: str, most: int = MAX_NAMED) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise OutsideFragment(f"{name[:40]!r} cannot name a {kind}", where=where, remedy="letters, digits, _ . -")
+        if name in seen:
+            raise OutsideFragment(f"two {kind}s are named {name}", where=where)
+        seen.add(name)
+    if len(seen) > most:
+        raise OutsideFragment(f"too many {kind}s", where=where, needed=str(len(seen)), available=str(most))
+
+
+def known(name: str, names: set[str], kind: str, where: str) -> None:
+    if name not in names:
+        raise OutsideFragment(f"there is no {kind} {name[:60]!r}", where=where)
+
+
+def integers(values: Iterable[int], where: str) -> None:
+    if any(abs(value) > MAX_INT for value in values):
+        raise OutsideFragment("a figure is too large", where=where)
+
+
+def admit_extents(shape: tuple[Quasi, ...], dtype: str, domain: Domain, where: str) -> None:
+    if not 1 <= len(shape) <= MAX_DIMENSIONS:
+        raise OutsideFragment(f"a tensor has 1 to {MAX_DIMENSIONS} dimensions", where=where, needed=str(len(shape)))
+    in_scope(shape, domain.names(), where)
+    if any(lower(extent, domain) < 1 for extent in shape):
+        raise OutsideFragment("an extent may be below 1", where=where)
+    if math.prod(upper(extent, domain) for extent in shape) > MAX_INT:
+        raise OutsideFragment("a tensor is too large", where=where, available=f"{MAX_INT} elements")
+    if dtype == "q8_0" and not (shape[-1].is_const and shape[-1].const % Q8_BLOCK == 0):
+        raise OutsideFragment(
+            "the last extent of a q8_0 tensor is not a multiple of 32", where=where, needed=str(shape[-1])
+        )
+
+
+def admit_fill(fill: object, where: str) -> None:
+    if isinstance(fill, Ints) and not -MAX_INT <= fill.lo <= fill.hi <= MAX_INT:
+        raise OutsideFragment(f"integers {fill.lo} .. {fill.hi} are no fill", where=where)
+    if isinstance(fill, ConstantFill) and not math.isfinite(fill.value):
+        raise OutsideFragment("a constant fill is not finite", where=where)
+
+
+# --- index expressions ------------------------------------------------------------------------------------------------
+
+
+def in_scope(values: Iterable[Quasi], scope: tuple[str, ...], where: str) -> None:
+    for value in values:
+        atoms, floors = _measured(value, 0, where)
+        if atoms > MAX_QUASI_ATOMS or floors > MAX_QUASI_FLOORS:
+            raise OutsideFragment(
+                "an index expression is too large", where=where, needed=f"{atoms} terms, {floors} floors"
+            )
+        for name in value.variables():
+            if name not in scope:
+                raise OutsideFragment(f"the variable {name[:60]!r} has no meaning here", where=where)
+
+
+def _measured(value: Quasi, depth: int, where: str) -> tuple[int, int]:
+    if depth > MAX_QUASI_DEPTH or abs(value.const) > MAX_INT:
+        raise OutsideFragment("an index expression is too deep or too large", where=where)
+    atoms, floors = 0, 0
+    for coefficient, atom in value.terms:
+        atoms += 1
+        if abs(coefficient) > MAX_INT:
+            raise OutsideFragment("an index expression has too large a coefficient", where=where)
+        if isinstance(atom, Floor):
+            inner = _measured(atom.numerator, depth + 1, where)
+            atoms, floors = atoms + inner[0], floors + 1 + inner[1]
+            if atom.divisor > MAX_INT:
+                raise OutsideFragment("an index expression divides by too large a number", where=where)
+    return atoms, floors
+
+
+def index_in_scope(index: Quasi | Indirect, scope: tuple[str, ...], where: str) -> None:
+    if isinstance(index, Quasi):
+        in_scope((index,), scope, where)
+        return
+    in_scope(index.index, scope, where)
+    if not 0 <= index.lo < index.hi <= MAX_INT:
+        raise OutsideFragment(f"an indirect index in [{index.lo}, {index.hi})", where=where)
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+
+def admit_expression(
+    expr: Expr, scope: tuple[str, ...], ranks: dict[str, int], where: str, bound: set[str], spec: bool
+) -> None:
+    """Walk without recursion; each node with the variables in scope there and its depth."""
+    stack: list[tuple[Expr, tuple[str, ...], int]] = [(expr, scope, 0)]
+    count = 0
+    while stack:
+        node, inside, depth = stack.pop()
+        count += 1
+        if count > MAX_EXPR_NODES or depth > MAX_EXPR_DEPTH:
+            raise OutsideFragment("an expression is too large", where=where, available=f"{MAX_EXPR_NODES} nodes")
+        if isinstance(node, Const) and not math.isfinite(node.value):
+            raise OutsideFragment("a constant is not finite", where=where)
+        if isinstance(node, Var):
+            in_scope((node.value,), inside, where)
+        elif isinstance(node, At):
+            _operand(node, inside, ranks, where, spec)
+        elif isinstance(node, Fn) and node.op == "cast" and node.dtype not in INTEGER_DTYPES:
+            raise OutsideFragment(f"a cast to {node.dtype!r}", where=where)
+        elif isinstance(node, Reduce):
+            _bind(node, inside, where, bound, spec)
+            inside = (*inside, node.var)
+        stack.extend((child, inside, depth + 1) for child in children(node))
+
+
+def _operand(node: At, scope: tuple[str, ...], ranks: dict[str, int], where: str, spec: bool) -> None:
+    if ranks.get(node.name) != len(node.index):
+        raise OutsideFragment(f"{node.name[:60]} is not an operand of {len(node.index)} dimensions", where=where)
+    if node.next:
+        raise OutsideFragment(f"{node.name} after its transition is read in the section that writes it", where=where)
+    for index in node.index:
+        if isinstance(index, Indirect) and not spec:
+            raise OutsideFragment("an indirect index inside a compute step", where=where)
+        index_in_scope(index, scope, where)
+        if isinstance(index, Indirect):
+            known(index.tensor, set(ranks), "formal", where)
+
+
+def _bind(node: Reduce, scope: tuple[str, ...], where: str, bound: set[str], spec: bool) -> None:
+    in_scope((node.extent,), scope, where)
+    if spec:
+        if node.var in scope or node.var in bound or node.var in RESERVED or not _NAME.fullmatch(node.var):
+            raise OutsideFragment(f"the reduction variable {node.var[:40]!r} is used twice or reserved", where=where)
+    elif node.var != LV_GEN_K or bound:
+        raise OutsideFragment("a compute step has one reduction, over LV_GEN_K", where=where)
+    bound.add(node.var)
