@@ -2,9 +2,9 @@
 
     python bench/chips.py [--models A,B] [--chips X,Y] [--contract FLOAT] [--context 2048] [--no-simulation]
 
-A line a model, chip and program: seconds of compile + verify (cold, this process, one core), bytes of the artefact, sections; of
-`decode`, at the middle of the context: simulated milliseconds a token, and bytes read from and written to DRAM over the bytes
-of the weights that a token reads.
+A line a model, chip and program: seconds of compile + verify (cold, this process, one core), bytes of the artefact,
+sections; of `decode`, at the middle of the context: simulated milliseconds a token, and bytes read from and written to
+DRAM over the bytes of the weights that a token reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Figures of four public decoders, without weights: enough to compile for a chip and to predict and simulate its time.
 
-Sources: the `config.json` of SmolLM2-135M, Qwen3-0.6B, Llama-3.1-8B and gemma-3-270m. Rope frequencies matter to no shape and
-are those of base 10,000.
+Sources: the `config.json` of SmolLM2-135M, Qwen3-0.6B, Llama-3.1-8B and gemma-3-270m. Rope frequencies matter to no
+shape and are those of base 10,000.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The descriptors of real chips: every figure says where it is from and how sure it is; the ones that everything rests on."""
+"""The descriptors of real chips: every figure says where it is from and how sure it is; what everything rests on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_every_figure_has_its_mark(chip):
         figure, _, comment = line.partition("#")
         if re.match(r"^\s*\{ a = ", line):
             assert any(mark in above for mark in MARKS), line
-        elif re.search(r"= *(\d|\[\d|true|false|\")", figure) and not re.match(r"^(name = \"[a-z0-9_]+\"$|description)", figure):
+        elif re.search(r"= *(\d|\[\d|true|false|\")", figure) and not re.match(
+            r"^(name = \"[a-z0-9_]+\"$|description)", figure
+        ):
             plain = figure.split("=")[0].strip()
             assert plain in ("name", "roles") or any(mark in comment for mark in MARKS), line
         above = (above + comment if above.lstrip().startswith("#") else comment) if comment else above

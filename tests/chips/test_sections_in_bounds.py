@@ -1,7 +1,7 @@
-"""Every section of a layer, simulated on a Wormhole with real numbers, is within the bound that follows from its numerics.
+"""Every section of a layer, simulated on a Wormhole with real numbers, is within the bound of its numerics.
 
-Small figures that divide nothing, of the four kinds of model. What one section hands to the next is an input or an output here,
-so that each is judged on operands of its own.
+Small figures that divide nothing, of the four kinds of model. What one section hands to the next is an input or an
+output here, so that each is judged on operands of its own.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 import pytest
+from bench.model_shapes import MODELS, rope_frequencies, stored_weights
 from msgspec.structs import replace
 
-from bench.model_shapes import MODELS, rope_frequencies, stored_weights
 from pavane.ir.digest import graph_digest
 from pavane.ir.program import Program
 from pavane.passes.from_qwen_ops import decoder_sections

@@ -5,6 +5,7 @@ counters   a cell for each (owner, counter, site): counter and sleepers; 64 byte
 queues     a cell for each (instance, FIFO, site): the pushing end, the popping end, the addresses an ALIAS is bound to
 bindings   an address for each (instance, formal)
 locals     a local memory for each site          scratch    an area for each thread
+clocks     for each thread: cycles in each instance, then cycles in waits (only written where that was asked for)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pavane.targets.descriptor import SpatialTarget
 
 GO, DONE, STOP, SPINS, TARGET = 0, 64, 128, 136, 144
 BINDINGS, SYMBOLS, LOCALS, SCRATCH, QUEUES, COUNTERS = (192 + 8 * i for i in range(6))
+CLOCKS = 240
 CONTROL_BYTES = 256
 CELL, REGISTER = 128, 64
 PUSHING, POPPING, ADDRESSES = 0, 64, 128  # in a queue's cell; an end is (count, sleepers, index of 64 bits)
@@ -90,6 +92,11 @@ def _threads(program: Program) -> Iterator[Thread]:
     for number, worker in enumerate(program.workers):
         x0, x1, y0, y1 = rect_numbers(worker.rect)
         yield from (Thread(number, x, y) for y in range(y0, y1) for x in range(x0, x1))
+
+
+def clock_bytes(program: Program) -> int:
+    """Of one thread's row in the table of clocks."""
+    return 8 * (len(program.instances) + 1)
 
 
 def rect_numbers(rect: Rect) -> tuple[int, int, int, int]:

@@ -15,6 +15,7 @@ from pavane.native.cpu import Cpu
 from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait
 from pavane.native.layout import (
     BINDINGS,
+    CLOCKS,
     COUNTERS,
     DONE,
     GO,
@@ -26,6 +27,7 @@ from pavane.native.layout import (
     SYMBOLS,
     TARGET,
     Layout,
+    clock_bytes,
     home_of,
     rect_numbers,
 )
@@ -37,15 +39,15 @@ from pavane.native.text import Code, Module
 LAUNCH, RESIDENT, DISMISS = "launch", "resident", "dismiss"
 
 
-def lower_program(program: Program, layout: Layout, cpu: Cpu) -> str:
-    """The module's text."""
+def lower_program(program: Program, layout: Layout, cpu: Cpu, clocks: bool = False) -> str:
+    """The module's text; with `clocks`, workers count the cycles of their turns."""
     module = Module()
     define_sync(module, cpu)
     for s, shape in enumerate(program.shapes):
         for p, process in enumerate(shape.processes):
             lower_process(module, f"section{s}_process{p}", program, shape, process, layout, cpu)
     for number, worker in enumerate(program.workers):
-        _Worker(module, number, program, worker, layout).write()
+        _Worker(module, number, program, worker, layout, clocks).write()
     _define_share(module, layout)
     _define_launch(module, layout)
     _define_resident(module)
@@ -57,10 +59,13 @@ def lower_program(program: Program, layout: Layout, cpu: Cpu) -> str:
 class _Worker:
     """The function of one worker: its turns in order."""
 
-    def __init__(self, module: Module, number: int, program: Program, worker: Worker, layout: Layout) -> None:
+    def __init__(
+        self, module: Module, number: int, program: Program, worker: Worker, layout: Layout, clocks: bool
+    ) -> None:
         attributes = "internal noinline nounwind"
-        self.code = Code(module, f"worker{number}", "ptr %control, i64 %x, i64 %y, ptr %scratch", attributes=attributes)
-        self.program, self.worker, self.layout = program, worker, layout
+        parameters = "ptr %control, i64 %x, i64 %y, ptr %scratch, i64 %thread"
+        self.code = Code(module, f"worker{number}", parameters, attributes=attributes)
+        self.program, self.worker, self.layout, self.clocks = program, worker, layout, clocks
         self.areas = {
             place: self.code.load("ptr", self.code.at("%control", str(place)), 8)
             for place in (BINDINGS, SYMBOLS, LOCALS, QUEUES, COUNTERS)
@@ -70,8 +75,23 @@ class _Worker:
 
     def write(self) -> None:
         for turn in self.worker.body:
-            self._turn(turn)
+            if self.clocks and not isinstance(turn, Post):
+                self._timed(turn)
+            else:
+                self._turn(turn)
         self.code.finish()
+
+    def _timed(self, turn: Run | Wait) -> None:
+        """The turn, and its cycles added to the thread's clock of that instance (waits have one together)."""
+        code, instances = self.code, len(self.program.instances)
+        before = code.call("llvm.readcyclecounter", "i64", "", "")
+        self._turn(turn)
+        taken = code.sub(code.call("llvm.readcyclecounter", "i64", "", ""), before)
+        row = code.at(
+            code.load("ptr", code.at("%control", str(CLOCKS)), 8), code.mul("%thread", clock_bytes(self.program))
+        )
+        place = code.at(row, str(8 * (turn.instance if isinstance(turn, Run) else instances)))
+        code.store("i64", code.add(code.load("i64", place, 8), taken), place, 8)
 
     def _turn(self, turn: Turn) -> None:
         code, layout = self.code, self.layout
@@ -120,7 +140,9 @@ def _define_share(module: Module, layout: Layout) -> None:
     code.line(f"switch i64 %thread, label %{after} [ {cases} ]")
     for label, thread in zip(labels, layout.threads, strict=True):
         code.open(label)
-        code.line(f"call void @worker{thread.worker}(ptr %control, i64 {thread.x}, i64 {thread.y}, ptr {scratch})")
+        code.line(
+            f"call void @worker{thread.worker}(ptr %control, i64 {thread.x}, i64 {thread.y}, ptr {scratch}, i64 %thread)"
+        )
         code.jump(after)
     code.open(after)
     code.finish()

@@ -20,6 +20,7 @@ from pavane.native.cpu import Cpu, host_cpu, require_supported
 from pavane.native.guard import check_inputs, check_state, check_symbols, fill_faults, state_transitions
 from pavane.native.layout import (
     BINDINGS,
+    CLOCKS,
     CONTROL_BYTES,
     COUNTERS,
     LOCALS,
@@ -48,18 +49,19 @@ def load(
     share: NativeProgram | None = None,
     cache_dir: Path | None = None,
     accept: Accept | None = None,
+    clocks: bool = False,
 ) -> NativeProgram:
     """Make an accepted program runnable on this processor.
 
     `weights`: one array a WEIGHT tensor (q8_0 as bytes), used in place; empty with `share`, whose WEIGHT and STATE
     bytes are used. `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written
     only after the program was accepted, so a program that is found there is not checked again. `accept` replaces the
-    checker; without a `cache_dir`, nothing is cached then. Raises NotProven when the checker refuses, TargetReject for
+    checker; without a `cache_dir`, nothing is cached then. `clocks`: count cycles (see `NativeProgram.cycles`). Raises NotProven when the checker refuses, TargetReject for
     a processor that is too old, LaunchReject for weights, target or a program that is not finished.
     """
     _check_program(program, target)
     layout = program_layout(program, target)
-    loaded = Loaded(_object(program, target, layout, _directory(cache_dir, accept), accept))
+    loaded = Loaded(_object(program, target, layout, _directory(cache_dir, accept), accept, clocks))
     memory = Memory(program, weights, None if share is None else share.memory)
     _check_weights(program, memory)
     return NativeProgram(program, layout, loaded, memory)
@@ -89,17 +91,18 @@ def _directory(cache_dir: Path | None, accept: Accept | None) -> Path | None:
 
 
 def _object(
-    program: Program, target: SpatialTarget, layout: Layout, directory: Path | None, accept: Accept | None
+    program: Program, target: SpatialTarget, layout: Layout, directory: Path | None, accept: Accept | None, clocks: bool
 ) -> bytes:
     """From the cache, or accepted and compiled."""
     cpu = host_cpu()
     require_supported(cpu)
     key = object_key(program, cpu)
+    directory = None if clocks else directory
     found = None if directory is None else read_object(directory, key)
     if found is not None:
         return found
     (_checker() if accept is None else accept)(program, target)
-    made = compile_program(program, layout, cpu)
+    made = compile_program(program, layout, cpu, clocks)
     if directory is not None:
         write_object(directory, key, made)
     return made
@@ -111,9 +114,9 @@ def _checker() -> Accept:
     return check
 
 
-def compile_program(program: Program, layout: Layout, cpu: Cpu) -> bytes:
+def compile_program(program: Program, layout: Layout, cpu: Cpu, clocks: bool = False) -> bytes:
     """The object file of a program for a processor."""
-    return compile_object(lower_program(program, layout, cpu), cpu)
+    return compile_object(lower_program(program, layout, cpu, clocks), cpu)
 
 
 def _check_weights(program: Program, memory: Memory) -> None:
@@ -134,7 +137,8 @@ class NativeProgram:
         self._symbols: dict[str, int] | None = None
         self._symbol_values = np.zeros(max(len(program.symbols), 1), dtype=np.int64)
         memory.pack(packed_weights(program), loaded.pack, len(layout.threads))
-        self._control, self._areas = _areas(program, layout, memory, self._symbol_values)
+        self._clocks = np.zeros((len(layout.threads), len(program.instances) + 1), dtype=np.int64)
+        self._control, self._areas = _areas(program, layout, memory, self._symbol_values, self._clocks)
         self._crew = Crew(loaded, self._control, len(layout.threads))
         self._lock = threading.Lock()
         self._closing = weakref.finalize(self, _release, self._crew, loaded, self._control, self._areas)
@@ -160,6 +164,12 @@ class NativeProgram:
             raise LaunchReject("the program has no such tensor", where=name)
         return self.memory.view(name, self._symbols)
 
+    def cycles(self) -> np.ndarray:
+        """Where it was loaded with `clocks`: cycles [thread, instance] of all launches so far; last, those in waits between
+        sections.
+        """
+        return self._clocks.copy()
+
     def close(self) -> None:
         """End the threads. Views of tensors stay valid."""
         with self._lock:
@@ -180,7 +190,7 @@ def _release(crew: Crew, *kept: object) -> None:
 
 
 def _areas(
-    program: Program, layout: Layout, memory: Memory, symbols: np.ndarray
+    program: Program, layout: Layout, memory: Memory, symbols: np.ndarray, clocks: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The control block and the areas it points to."""
     control = aligned(CONTROL_BYTES)
@@ -192,7 +202,7 @@ def _areas(
         COUNTERS: layout.counter_bytes,
     }
     areas = {place: aligned(size) for place, size in sizes.items()}
-    areas[SYMBOLS] = symbols
+    areas |= {SYMBOLS: symbols, CLOCKS: clocks}
     for place, area in areas.items():
         control[place : place + 8].view(np.int64)[0] = area.ctypes.data
     _bind(program, layout, memory, areas[BINDINGS])

@@ -49,7 +49,6 @@ from pavane.passes.memory_beside import require_memory, tensor_bytes
 from pavane.reject import ComposeReject, OutOfCounters
 from pavane.targets.descriptor import SpatialTarget, target_digest
 
-
 _MOST_AT_ONCE = 128  # posters; each posts to every site, so all at once grow with the square of the sites
 
 
@@ -190,7 +189,7 @@ def _first_gap(taken: list[tuple[int, int]], size: int) -> int:
 def _recolour(program: Program, target: SpatialTarget) -> tuple[Shape, ...]:
     """Chip counters for the sections': an engine's own, so that its waiting engine is one in the whole program.
 
-    Within a shape the first of them that no counter on the same sites has: those of a leader and of its members are one.
+    Within a shape the first of them that no counter on the same sites has: a leader's and its members' are one.
     """
     ids: dict[tuple[str, int], int] = {}
     shapes = []
@@ -226,7 +225,9 @@ def _boundary_counters(program: Program, phases: tuple[int, ...], target: Spatia
     first = 1 + max((c.id for s in program.shapes for c in s.counters), default=-1)
     posting = _posting_engines(program, target)
     rows = posting if _meets_in_lines(posting, target) else ()
-    waiting = [(f"row.{e}", e) for e in rows] + [(f"go.{e}", e) for e in (*posting, *_released_engines(program, phases, target))]
+    waiting = [(f"row.{e}", e) for e in rows] + [
+        (f"go.{e}", e) for e in (*posting, *_released_engines(program, phases, target))
+    ]
     if first + len(waiting) > target.counters.per_site:
         raise OutOfCounters(
             f"the boundaries of {program.name!r} need more counters than a site has",
@@ -381,7 +382,11 @@ def _meeting_body(
     """Before each phase after the first: meet the other posters, then let this site go where it has work in it."""
     x, y = quasi(SITE_X) + rect.x0, quasi(SITE_Y) + rect.y0
     here, whole = Rect(x, x + 1, y, y + 1), _whole_grid(target)
-    sites = {"whole": whole, "row": replace(here, x0=whole.x0, x1=whole.x1), "column": replace(here, y0=whole.y0, y1=whole.y1)}
+    sites = {
+        "whole": whole,
+        "row": replace(here, x0=whole.x0, x1=whole.x1),
+        "column": replace(here, y0=whole.y0, y1=whole.y1),
+    }
     meeting: list[Turn] = []
     for each in rounds:
         meeting.extend(Post(f"{each.prefix}.{e}", sites[each.reach]) for e in posting)

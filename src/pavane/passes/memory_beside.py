@@ -1,7 +1,7 @@
 """The memory beside the chip: what a program's tensors take of it, and what would hold a program that is too large.
 
-`require_memory` refuses with ComposeReject: how many bytes are missing, the terms by role, the longest context that would
-fit (where caches are what is too long), or how many chips of this kind hold it together.
+`require_memory` refuses with ComposeReject: how many bytes are missing, the terms by role, the longest context that
+would fit (where caches are what is too long), or how many chips of this kind hold it together.
 """
 
 from __future__ import annotations

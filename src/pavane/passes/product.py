@@ -181,7 +181,15 @@ def product_section(op: ProductOp, target: SpatialTarget, symbols: Sequence[Symb
     parts, carries = _choreography(moved, prologue, ride, target, streams)
     numerics = _numerics(op, prologue, ride, int8)
     shape = template_shape(
-        op.name, moved.operands, (_spec(op, prologue),), op.grid.items, numerics, parts, carries, target, ride.engine.name
+        op.name,
+        moved.operands,
+        (_spec(op, prologue),),
+        op.grid.items,
+        numerics,
+        parts,
+        carries,
+        target,
+        ride.engine.name,
     )
     return template_program(op.section, shape, op.operands, symbols, target)
 
@@ -201,9 +209,7 @@ def _numerics(op: ProductOp, prologue: Sequence[Link], ride: Ride, int8: bool) -
     return Numerics("FLOAT", ride.accumulator, ((op.input.formal, ride.a), *operands), exact)
 
 
-def _streams(
-    op: ProductOp, prologue: Sequence[Link], ride: Ride, target: SpatialTarget, domain: Domain
-) -> Streams:
+def _streams(op: ProductOp, prologue: Sequence[Link], ride: Ride, target: SpatialTarget, domain: Domain) -> Streams:
     """How the operands come. What is summed over a row must have the whole row, whatever it takes."""
     if target.alias or tree_of(ride.mode, True).lanes > 1 or op.k <= _k_tile(target):
         return "whole"

@@ -69,7 +69,7 @@ def _require_memory(shape: Shape, depths: Mapping[str, int], target: SpatialTarg
 def _terms(shape: Shape, depths: Mapping[str, int], target: SpatialTarget) -> list[tuple[str, int]]:
     """Every buffer with its bytes, rounded up to the alignment of the next."""
     slots = [(fifo, depths[fifo.name]) for fifo in shape.fifos]
-    fifos = [(f"{f.name} ({n} slots)", aligned(n * buffer_bytes(f), target)) for f, n in slots]
+    fifos = [(f"{f.name} ({n} slot{'' if n == 1 else 's'})", aligned(n * buffer_bytes(f), target)) for f, n in slots]
     return fifos + [(c.name, aligned(buffer_bytes(c), target)) for c in shape.carries]
 
 
@@ -91,7 +91,8 @@ def _given_up(
     for name, wanted in least_depths(shape).items():
         if depths[name] < wanted:
             fill, drain = (
-                _cycles(shape, _turns_with(shape, step)[-1], target, expected, spread) for step in (Push(name), Pop(name))
+                _cycles(shape, _turns_with(shape, step)[-1], target, expected, spread)
+                for step in (Push(name), Pop(name))
             )
             joins.append(Join(f"slots of {name}", "one", fill + drain, "two", max(fill, drain)))
     return joins

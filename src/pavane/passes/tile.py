@@ -1,8 +1,9 @@
 """tile: TEMPLATE -> TILED. Choose the block plan: elements of a block in rows, columns and K.
 
 Of the lattice (`plans`) those are legal whose FIFOs, double-buffered where engines overlap, and carries fit the
-site's memory; where none does, those that fit with one slot of each (`size_buffers` says which lose theirs). The cost model decides, readers shared where that pays (`reader_sharing`, as `fuse_readers` will); ties
-go to less memory, then to smaller blocks. The plan, its bottleneck and its runner-up are recorded.
+site's memory; where none does, those that fit with one slot of each (`size_buffers` says which lose theirs). The cost
+model decides, readers shared where that pays (`reader_sharing`, as `fuse_readers` will); ties go to less memory, then
+to smaller blocks. The plan, its bottleneck and its runner-up are recorded.
 
 Refuses with NoPlan: the least plan's buffers against the memory, every term.
 """
@@ -62,8 +63,8 @@ def _no_plan(lattice: Lattice, depths: dict[str, int], target: SpatialTarget) ->
         needed=f"{sum(size for _, size in terms)} bytes for the least plan ({blocks or 'no variable can be cut'})",
         available=f"{usable_bytes(target)} bytes a site",
         terms=[f"{name} {size} bytes" for name, size in terms],
-        remedy=f"a target with at least {_site_bytes(terms, target)} bytes a site, or a narrower op: {largest} alone takes "
-        f"{size} bytes",
+        remedy=f"a target with at least {_site_bytes(terms, target)} bytes a site, or a narrower op: "
+        f"{largest} alone takes {size} bytes",
     )
 
 

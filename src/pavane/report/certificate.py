@@ -35,7 +35,7 @@ def report_lines(report: Report) -> tuple[str, ...]:
         verdict = f"accepted: {report.program}, {len(OBLIGATIONS)} obligations in {_milliseconds(seconds)}"
     lines = (line for obligation in OBLIGATIONS for line in _obligation_lines(obligation, report))
     others = (f"  {r.code}: {r}" for r in report.refusals if r.code not in OBLIGATIONS)
-    return (verdict, f"  digest {report.digest}", *others, *lines)
+    return (verdict, f"  binds digest {report.digest}", *others, *lines)
 
 
 def broken(report: Report) -> tuple[str, ...]:

@@ -112,7 +112,9 @@ def _memory_lines(shape: Shape, target: SpatialTarget) -> Iterator[str]:
     buffers: tuple[Fifo | Carry, ...] = (*shape.fifos, *shape.carries)
     parts = sorted(((_buffer_bytes(b), b.name) for b in buffers), key=lambda p: (-p[0], p[1]))
     used = sum(size for size, _ in parts)
-    yield f"memory: {used:,} of {target.memory.bytes:,} bytes a site"
+    reserved = target.memory.reserved_bytes
+    beside = f", {reserved:,} of them reserved" if reserved else ""
+    yield f"memory: {used:,} of {target.memory.bytes:,} bytes a site{beside}"
     yield from (f"  {name}: {size:,} bytes" for size, name in parts if size)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from pavane.ir.program import Counter, Post, Wait
 from pavane.ir.walk import named
@@ -29,18 +28,19 @@ def post_handler(
     agent: Agent, machine: Machine, n: int, name: str, sinks: Callable[[tuple[int, ...]], Sinks]
 ) -> Handler:
     """Post n to the counters that `sinks` gives for a rectangle; each arrives after its hops."""
-    clock, links = machine.clock, machine.links
+    clock = machine.clock
     post_cycles, hop_cycles = machine.target.counters.post_cycles, machine.target.noc.hop_cycles
 
     def post(*arguments: int) -> int:
         rect = arguments[-4:]
         if not machine.timed:
             for _, counter in sinks(rect):
-                counter.add(n, clock.now)
+                counter.post(n, clock.now, clock)
             return 0
-        for site, counter in sinks(rect):
-            time = clock.now + post_cycles + hop_cycles * links.hops(agent.site, site)
-            clock.schedule(time, partial(counter.add, n, time))
+        here_x, here_y = agent.site
+        leaves = clock.now + post_cycles
+        for (x, y), counter in sinks(rect):
+            counter.post(n, leaves + hop_cycles * (abs(x - here_x) + abs(y - here_y)), clock)
         agent.worked("post", name, post_cycles)
         return post_cycles
 
@@ -57,15 +57,17 @@ def wait_handler(place: Place, counter: Counter, state: CounterState, n: int, la
     agent = place.agent
 
     def needs() -> str:
+        state.settle(agent.clock.now)
         have = f"value {state.value}, register {state.registers.get(agent.worker_index, -state.ahead)}"
         return f"waits for {n} further post{'s' if n > 1 else ''} of counter {counter.name} ({have}, {state.bits} bits)"
 
     def wait(*_: dict[str, int]) -> int:
+        state.settle(agent.clock.now)
         if state.consume(agent.worker_index, n):
             return 0
         if state.waiter is not None and state.waiter is not agent:
             raise misused(place, f"counter {counter.name} has two waiting processes on one site")
-        state.waiter = agent
+        state.await_posts(agent, n, agent.clock)
         return agent.park(place, label, needs)
 
     return wait

@@ -34,7 +34,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.walk import leaves, named, operands, symbol_domain
 from pavane.reject import ArgumentReject, LaunchReject
-from pavane.sim.counter_steps import post_handler, wait_handler
+from pavane.sim.counter_steps import Sinks, post_handler, wait_handler
 from pavane.sim.engine import Agent, Place, Site, run_to_end
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.launch import (
@@ -99,6 +99,7 @@ class Simulator:
         self._machine = Machine(program, target, functional, timing, trace)
         self._engines = {engine.name: engine for engine in target.engines}
         self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._sinks: dict[tuple[str | int, ...], Sinks] = {}
         self._unfenced: list[str] = []
         self._broken = False
         self._turns = {kind: compile_turn(blocking=kind is Wait) for kind in (Wait, Post)}
@@ -237,11 +238,14 @@ class Simulator:
             state = self._machine.counter(agent.site, "program", counter)
             return wait_handler(place, counter, state, turn.n, f"counter {counter.name}")
         rect = tuple(q.evaluate(values) for q in (turn.to.x0, turn.to.x1, turn.to.y0, turn.to.y1))  # type: ignore[union-attr]
-        sinks = [
-            ((x, y), self._machine.counter((x, y), "program", counter))
-            for y in range(rect[2], rect[3])
-            for x in range(rect[0], rect[1])
-        ]
+        key = (counter.name, *rect)
+        if key not in self._sinks:
+            self._sinks[key] = [
+                ((x, y), self._machine.counter((x, y), "program", counter))
+                for y in range(rect[2], rect[3])
+                for x in range(rect[0], rect[1])
+            ]
+        sinks = self._sinks[key]
         return post_handler(agent, self._machine, turn.n, counter.name, lambda _: sinks)  # type: ignore[union-attr]
 
     # --- its end -------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from launch to launch.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
+from heapq import heappop, heappush
 
 from pavane.ir.program import Carry, Counter, Fifo, Instance, Program, Shape
 from pavane.reject import MemoryExceeded
@@ -44,9 +46,13 @@ class FifoState:
 
 
 class CounterState:
-    """A counter of one site. `registers`: per waiting worker, what it has consumed, modulo the counter's range."""
+    """A counter of one site. `registers`: per waiting worker, what it has consumed, modulo the counter's range.
 
-    __slots__ = ("ahead", "bits", "credit", "registers", "value", "waiter")
+    `coming`: posts on their way, (time, n), `flying` in all; they count from their time on. A waiter that still wants
+    `wanted` of them is woken once, at `wake_at`, when enough have come.
+    """
+
+    __slots__ = ("ahead", "bits", "coming", "credit", "flying", "registers", "value", "waiter", "wake_at", "wanted")
 
     def __init__(self, counter: Counter) -> None:
         self.bits = counter.bits
@@ -55,14 +61,53 @@ class CounterState:
         self.value = counter.ahead if self.credit else 0
         self.registers: dict[int, int] = {}
         self.waiter: Agent | None = None
+        self.wanted = 0
+        self.wake_at = -1
+        self.coming: list[tuple[int, int]] = []
+        self.flying = 0
 
-    def add(self, n: int, time: int) -> None:
-        self.value += n
-        if self.credit and self.value >> self.bits:
-            raise ProtocolFault(f"a counter of {self.bits} bits holds {self.value} credits")
-        self.value &= (1 << self.bits) - 1
-        if self.waiter is not None:
-            waiter, self.waiter = self.waiter, None
+    def post(self, n: int, time: int, clock: Clock) -> None:
+        """n posts that arrive at a time."""
+        coming = self.coming
+        if coming and coming[0][0] <= clock.now:
+            self.settle(clock.now)
+        heappush(coming, (time, n))
+        self.flying += n
+        if self.waiter is not None and self.flying >= self.wanted and not 0 <= self.wake_at <= time:
+            self._plan(clock)
+
+    def settle(self, now: int) -> None:
+        """Count what has arrived."""
+        while self.coming and self.coming[0][0] <= now:
+            n = heappop(self.coming)[1]
+            self.flying -= n
+            self.wanted -= n
+            self.value += n
+            if self.credit and self.value >> self.bits:
+                raise ProtocolFault(f"a counter of {self.bits} bits holds {self.value} credits")
+            self.value &= (1 << self.bits) - 1
+
+    def await_posts(self, agent: Agent, n: int, clock: Clock) -> None:
+        """Wake the agent when it may consume n, which it may not now."""
+        mask = (1 << self.bits) - 1
+        goal = self.registers.get(agent.worker_index, -self.ahead) + n
+        missing = n - self.value if self.credit else (goal - self.value) & mask
+        self.waiter, self.wanted, self.wake_at = agent, missing, -1
+        self._plan(clock)
+
+    def _plan(self, clock: Clock) -> None:
+        left = self.wanted
+        for time, n in sorted(self.coming):
+            left -= n
+            if left <= 0:
+                if not 0 <= self.wake_at <= time:
+                    self.wake_at = time
+                    clock.schedule(time, partial(self._wake, time))
+                return
+
+    def _wake(self, time: int) -> None:
+        if self.waiter is not None and self.wake_at == time:
+            waiter, self.waiter, self.wake_at = self.waiter, None, -1
             waiter.wake(time)
 
     def consume(self, worker: int, n: int) -> bool:

@@ -2,8 +2,8 @@
 
     product      ceil(rows / m) * ceil(cols / n) * ceil(k / kk) steps of the engine's mode, `cycles` each
     Generic      operators (exp and its like `function_cycles`; a copy 1) x elements / generic_elements_per_cycle
-    load         the engine is busy request_cycles a request; each channel streams its bytes in order of arrival, no faster
-                 in all than the site's link (not where the target is `alias`); latency_cycles
+    load         the engine is busy request_cycles a request; each channel streams its bytes in order of arrival, in all
+                 no faster than the site's link (not where the target is `alias`); latency_cycles
     store        the same; no latency where the target is `alias` (an engine's own write needs no answer)
     alias load   nothing; the first op that reads the slot lasts at least until the channels have streamed the window
     send         the engine is busy start_cycles; each link of the path (multicast: tree) is held while bytes pass

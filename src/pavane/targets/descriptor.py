@@ -97,8 +97,8 @@ class Noc(Part, frozen=True, kw_only=True):
 class Dram(Part, frozen=True, kw_only=True, omit_defaults=True):
     """Memory beside the chip, shared by all sites: `channels`, each `bytes_per_cycle`.
 
-    `page_bytes`: addresses go round the channels page by page, and a request stays inside a page and is contiguous (0: in
-    units of the alignment, and one request moves any window).
+    `page_bytes`: addresses go round the channels page by page, and a request stays inside a page and is contiguous (0:
+    in units of the alignment, and one request moves any window).
     """
 
     bytes: int

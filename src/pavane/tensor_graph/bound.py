@@ -3,8 +3,8 @@
 Each value of the spec is carried with a bound of its absolute error. An operator rounds once in f32; exp and its like
 err by their stated `FUNCTION_ULPS`; a sum of n terms, in whatever order, errs by gamma_n of its terms' magnitudes; an
 operand of a product is rounded to the type in which the engine takes it (`numerics.operands`, or the carry that holds
-it: q8_0 per block of 32), and to the significand bits that the target's engine multiplies; what is stored is rounded to its tensor's type. Sections that are claimed exact have the
-bound 0.
+it: q8_0 per block of 32), and to the significand bits that the target's engine multiplies; what is stored is rounded
+to its tensor's type. Sections that are claimed exact have the bound 0.
 
 Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1 and 3.3 (gamma_n, running error
 analysis).
@@ -45,7 +45,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The types in which a product's operands reach the engine, and how many significand bits of a float it multiplies."""
+    """The types in which operands of a product reach the engine, and the significand bits of floats it multiplies."""
 
     left: str
     right: str

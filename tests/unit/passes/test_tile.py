@@ -9,11 +9,12 @@ from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y, LV_KBLOCK, Compute, MatmulTi
 from pavane.ir.quasi import Domain, quasi
 from pavane.ir.walk import bodies, leaves, symbol_domain
 from pavane.passes.blocks import stepping
+from pavane.passes.buffers import least_depths, single_depths
 from pavane.passes.plans import lattice_of, memory_bytes, rewritten
 from pavane.passes.tile import tile
 from pavane.reject import NoPlan
 from pavane.targets.descriptor import SpatialTarget
-from tests.unit.passes.chains import require_right_answer
+from tests.unit.passes.chains import each_pass, require_right_answer
 from tests.unit.passes.templates import CASES, attention, chain, gather, matmul, norm_product, softmax
 
 
@@ -104,7 +105,8 @@ def test_no_plan_names_every_buffer(toy: SpatialTarget) -> None:
         tile(matmul(toy).program, small(toy, 1024))
     refusal = caught.value
     lattice = lattice_of(matmul(toy).program.shapes[0], Domain())
-    least = min(memory_bytes(lattice, plan, toy) for plan in lattice.plans)
+    depths = single_depths(lattice.shape)
+    least = min(memory_bytes(lattice, plan, toy, depths) for plan in lattice.plans)
     assert refusal.needed.startswith(f"{least} bytes")
     assert refusal.available == "1024 bytes a site"
     assert [term.split()[0] for term in refusal.terms] == ["fA", "fB", "fC", "acc"]
@@ -115,7 +117,22 @@ def test_no_plan_names_every_buffer(toy: SpatialTarget) -> None:
 def test_memory_that_just_fits_and_one_step_less(toy: SpatialTarget) -> None:
     program = softmax(toy).program
     lattice = lattice_of(program.shapes[0], Domain())
-    least = min(memory_bytes(lattice, plan, toy) for plan in lattice.plans)
+    depths = single_depths(lattice.shape)
+    least = min(memory_bytes(lattice, plan, toy, depths) for plan in lattice.plans)
     assert tile(program, small(toy, least)).phase == "TILED"
     with pytest.raises(NoPlan):
         tile(program, small(toy, least - 1))
+
+
+def test_two_slots_where_they_fit_and_one_where_they_do_not(toy: SpatialTarget) -> None:
+    """With less than two slots of everything take, the plan is made with one; a Join says which, and what it costs."""
+    program = softmax(toy).program
+    lattice = lattice_of(program.shapes[0], Domain())
+    double = min(memory_bytes(lattice, plan, toy, least_depths(lattice.shape)) for plan in lattice.plans)
+    for bytes_, given_up in ((double, False), (double - 1, True)):
+        scarce = small(toy, bytes_)
+        sized = next(p for name, p in each_pass(program, scarce) if name == "size_buffers").shapes[0]
+        joins = [join for join in sized.joins if join.what.startswith("slots of")]
+        assert bool(joins) == given_up
+        assert all(join.taken == "one" and join.cycles > join.other_cycles for join in joins)
+        assert all(fifo.depth == 1 for fifo in sized.fifos if f"slots of {fifo.name}" in {j.what for j in joins})

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 
 from pavane.ir.program import Do, Loop, Node, ShapeSchedule, Turns
 from pavane.reject import CertificateMismatch
+from pavane.verify.check.fragment_shape import MAX_NEST
 from pavane.verify.check.section import Section
 from pavane.verify.check.site_state import SiteState
-
-MAX_NEST = 16
 
 
 @dataclass

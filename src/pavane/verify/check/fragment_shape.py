@@ -20,7 +20,6 @@ from pavane.ir.program import (
     Node,
     Post,
     Process,
-    Rect,
     Ref,
     Send,
     Shape,
@@ -157,13 +156,9 @@ def _step(shape: Shape, step: Step, scope: tuple[str, ...], where: str) -> None:
     elif hasattr(step, "fifo"):
         known(step.fifo, fifos, "FIFO", where)
     if isinstance(step, Post | Send):
-        _rect(step.to, scope, where)
+        in_scope((step.to.x0, step.to.x1, step.to.y0, step.to.y1), scope, where)
     if isinstance(step, Load | Store):
         _window(shape, step, scope, where)
-
-
-def _rect(rect: Rect, scope: tuple[str, ...], where: str) -> None:
-    in_scope((rect.x0, rect.x1, rect.y0, rect.y1), scope, where)
 
 
 def _window(shape: Shape, step: Load | Store, scope: tuple[str, ...], where: str) -> None:

@@ -44,7 +44,7 @@ def never_positive(value: Quasi, domain: Domain, counted: tuple[Counted, ...] = 
     if _floors(value) > MAX_FLOORS:
         return False
     used = tuple(c for c in counted if c.var in value.variables())
-    return any(_bounded(value, inside) for inside in _domains(domain, used)) or _enumerated(value, domain, used)
+    return any(upper(value, inside) <= 0 for inside in _domains(domain, used)) or _enumerated(value, domain, used)
 
 
 def never_negative(value: Quasi, domain: Domain, counted: tuple[Counted, ...] = ()) -> bool:
@@ -55,10 +55,6 @@ def never_negative(value: Quasi, domain: Domain, counted: tuple[Counted, ...] = 
 def _domains(domain: Domain, counted: tuple[Counted, ...]) -> Iterator[Domain]:
     for tops in product(*(c.tops() for c in counted)):
         yield Domain((*domain.ranges, *((c.var, 0, top) for c, top in zip(counted, tops, strict=True))))
-
-
-def _bounded(value: Quasi, domain: Domain) -> bool:
-    return upper(value, domain) <= 0
 
 
 def _enumerated(value: Quasi, domain: Domain, counted: tuple[Counted, ...]) -> bool:

@@ -39,13 +39,14 @@ def _same(section: Section, spec: Spec, stored: Stored) -> None:
     rows, cols = window_spans(step.window, shape)
     domain = Domain((*stored.place.domain.ranges, (ROW, 0, rows.size - 1), (COL, 0, cols.size - 1)))
     found = normal(stored.value.term(where), domain)
-    wanted = normal(_expected(spec, step), domain)
+    wanted = normal(expected(spec, step), domain)
     apart = difference(found, wanted)
     if apart:
         raise MeaningRefused("what is stored is not what the spec says", where=where, terms=[apart])
 
 
-def _expected(spec: Spec, step: Store) -> Expr:
+def expected(spec: Spec, step: Store) -> Expr:
+    """The spec at the elements of the store's slot, by ROW and COL."""
     last = len(step.window.start) - 1
     places: dict[str, Quasi | int] = {}
     for dimension, start in enumerate(step.window.start):

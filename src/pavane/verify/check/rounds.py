@@ -111,17 +111,15 @@ def places(walk: Walk, worker: int) -> tuple[int, ...]:
 def _hand(walk: Walk, number: int, turn: Post) -> None:
     """A post to a local counter: to the poster's own site, once, with room for it."""
     worker, counter = walk.program.workers[number], walk.counters[turn.counter]
-    where = f"worker {worker.name}"
     walk.at[number] += 1
     for place in places(walk, number):
         clock = walk.clocks[(place, worker.engine)]
         before = walk.handed.setdefault((place, turn.counter), [])
         if before and walk.handing[(place, turn.counter)] != number:
-            raise BalanceRefused(f"two workers of a site post to {turn.counter}", where=where)
+            raise BalanceRefused(f"two workers of a site post to {turn.counter}", where=f"worker {worker.name}")
         walk.handing[(place, turn.counter)] = number
         before.append(clock.copy())
-        flying = len(before) - clock.waited.get(turn.counter, 0)
-        _fits(counter, flying)
+        _fits(counter, len(before) - clock.waited.get(turn.counter, 0))
 
 
 def _post_group(walk: Walk, number: int) -> None:

@@ -102,9 +102,9 @@ def do(shared: Shared, place: Place, buffers: Buffers) -> None:
         buffers.held.pop(step.fifo, None)
     elif isinstance(step, Init):
         carry = shared.section.carries[step.carry]
-        value = Value(Const(carry.initial), (), whole(carry.rows), whole(carry.cols))
-        shared.evidence.writes.append(Write(place, step.carry, whole(carry.rows), whole(carry.cols)))
-        buffers.own[step.carry] = value
+        rows, cols = whole(carry.rows), whole(carry.cols)
+        shared.evidence.writes.append(Write(place, step.carry, rows, cols))
+        buffers.own[step.carry] = Value(Const(carry.initial), (), rows, cols)
     elif isinstance(step, Store):
         _store(shared, place, step, buffers)
     elif isinstance(step, Compute):

@@ -145,11 +145,7 @@ def occurs(term: Expr, name: str) -> bool:
     if isinstance(term, Var):
         return name in term.value.variables()
     if isinstance(term, At):
-        return any(name in v for i in term.index for v in _variables(i))
+        return any(name in q.variables() for i in term.index for q in ((i,) if isinstance(i, Quasi) else i.index))
     if isinstance(term, Reduce):
         return name in term.extent.variables() or (term.var != name and occurs(term.body, name))
     return any(occurs(child, name) for child in children(term))
-
-
-def _variables(index: Index) -> tuple[tuple[str, ...], ...]:
-    return (index.variables(),) if isinstance(index, Quasi) else tuple(q.variables() for q in index.index)

@@ -1,0 +1,99 @@
+"""The numbers of docs/certificate.md are the checker's: its limits, and its worked example block by block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pavane.ir.program import SITE_X, SITE_Y, Do, Store, Turns
+from pavane.ir.types import Ints
+from pavane.ir.walk import symbol_domain
+from pavane.passes.verify import verify
+from pavane.targets.load import load_target
+from pavane.verify.check import check, fragment, fragment_shape, inequalities, scope, site_state, terms
+from pavane.verify.check.capacity import memory_map
+from pavane.verify.check.evaluation import evaluate
+from pavane.verify.check.meaning import expected
+from pavane.verify.check.multicast import multicast_leaders
+from pavane.verify.check.section import section_of
+from pavane.verify.check.terms import worded
+from tests.examples import matmul_multicast
+
+PAGE = (Path(__file__).parents[3] / "docs" / "certificate.md").read_text(encoding="utf-8")
+TOY = load_target("toy")
+PROGRAM = verify(matmul_multicast(TOY), TOY)
+SHAPE = PROGRAM.shapes[0]
+SECTION = section_of(SHAPE, symbol_domain(PROGRAM))
+EVIDENCE = evaluate(SECTION, multicast_leaders(SECTION))
+
+
+def shown(name: str) -> list[str]:
+    (block,) = re.findall(rf"```text {name}\n(.*?)```", PAGE, re.DOTALL)
+    return block.splitlines()
+
+
+def test_limits():
+    found = {}
+    for module in (fragment, fragment_shape, scope, terms, site_state, inequalities):
+        found |= {name: value for name, value in vars(module).items() if name.startswith("MAX_")}
+    assert sorted(shown("limits")) == sorted(f"{name} = {value}" for name, value in found.items())
+
+
+def test_facts():
+    assert shown("facts") == [f"{fact.obligation:10} {fact.of}: {fact.what}" for fact in check(PROGRAM, TOY).facts]
+
+
+def test_schedule():
+    def lines(items: tuple[Do | Turns, ...], depth: int) -> Iterator[str]:
+        for item in items:
+            if isinstance(item, Turns):
+                yield f"{'  ' * depth}for {item.var} < {item.extent}"
+                yield from lines(item.body, depth + 1)
+            else:
+                yield f"{'  ' * depth}{SHAPE.processes[item.process].name} {item.first}..{item.last}"
+
+    assert shown("schedule") == list(lines(PROGRAM.certificate.schedules[0].schedule, 0))
+
+
+def test_layout():
+    assert shown("layout") == [f"{start} {end} {name}" for start, end, name in memory_map(SECTION)]
+
+
+def test_digits():
+    actor, leaf = next((a, s) for a in SECTION.actors for s in a.leaves if isinstance(s.step, Store))
+    x0, x1, y0, y1 = actor.box
+    extents = {SITE_X: x1 - x0, SITE_Y: y1 - y0} | {var: extent.const for var, extent in leaf.nest}
+    lines = []
+    for word, start, size, end in zip(
+        ("rows", "columns"), leaf.step.window.start, leaf.step.window.size, SECTION.formals["C"].shape, strict=True
+    ):
+        digits = sorted((stride, extents[var], var) for stride, var in start.terms)
+        words = ", ".join(f"{stride} * {extent} ({var})" for stride, extent, var in digits)
+        lines.append(f"{word}: {size}, then {words} = {digits[-1][0] * digits[-1][1]} >= {end}")
+    assert shown("digits") == lines
+
+
+def test_operands_and_terms():
+    product = EVIDENCE.computes[0]
+    assert shown("operands") == [f"{name} = {worded(term)}" for name, term in product.operands.items()]
+    (stored,) = EVIDENCE.stores
+    spec = expected(SHAPE.spec[0], stored.step)
+    assert shown("terms") == [worded(stored.value.term("")), worded(spec)]
+
+
+def test_exactness():
+    a, b = (formal.fill for formal in SHAPE.formals[:2])
+    assert isinstance(a, Ints)
+    assert isinstance(b, Ints)
+    k = SHAPE.formals[0].shape[1].const
+    most_a, most_b = max(abs(a.lo), abs(a.hi)), max(abs(b.lo), abs(b.hi))
+    assert shown("exact") == [f"{k} * {most_a} * {most_b} = {k * most_a * most_b} <= 2**24"]
+    assert SHAPE.numerics.exact
+
+
+@pytest.mark.parametrize("obligation", sorted({fact.obligation for fact in check(PROGRAM, TOY).facts}))
+def test_every_obligation_has_its_section(obligation):
+    assert re.search(rf"^### {obligation}\b", PAGE, re.MULTILINE)
