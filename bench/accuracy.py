@@ -1,10 +1,12 @@
-"""Accuracy of the native backend on a real model, against the float32 numpy reference on the same (dequantised Q8_0) weights.
+"""Accuracy of the native backend on a real model, against the float32 numpy reference on the same (dequantised Q8_0)
+weights.
 
     python bench/accuracy.py [--model FILE.gguf] [--other LOGITS.npy] [--cores N]
 
-Three prompts x 64 positions. Per contract: centred relative RMS of the logits, top-1 agreement where the reference's gap exceeds 0.1, mean KL
-divergence; the same for the prompt program (blocks of up to 32 rows) and whether 1 and N workers give the same bits. `--other` is an
-array [3, 64, vocabulary] of another engine's logits on the same tokens (bench/llama_logits.py writes one); its KL is printed beside.
+Three prompts x 64 positions. Per contract: centred relative RMS of the logits, top-1 agreement where the reference's
+gap exceeds 0.1, mean KL divergence; the same for the prompt program (blocks of up to 32 rows) and whether 1 and N
+workers give the same bits. `--other` is an array [3, 64, vocabulary] of another engine's logits on the same tokens
+(bench/llama_logits.py writes one); its KL is printed beside.
 """
 
 from __future__ import annotations

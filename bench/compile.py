@@ -1,9 +1,10 @@
-"""What compiling the default model for `host` costs: passes and verify in a new process on one core, artefact size, the check alone.
+"""What compiling the default model for `host` costs: passes and verify in a new process on one core, artefact size,
+the check alone.
 
     python bench/compile.py [--model FILE.gguf] [--runs N]
 
-"Compile" is passes and verify, without LLVM and weight conversion; "cold" is a new process. Each run is a process of its own, with another
-PYTHONHASHSEED; the digests of all runs must be equal. Prints one JSON object.
+"Compile" is passes and verify, without LLVM and weight conversion; "cold" is a new process. Each run is a process of
+its own, with another PYTHONHASHSEED; the digests of all runs must be equal. Prints one JSON object.
 """
 
 from __future__ import annotations

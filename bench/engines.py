@@ -4,9 +4,12 @@
     python bench/engines.py llama MODEL.gguf WORKERS CONTEXT
     python bench/engines.py numpy - WORKERS 0        python bench/engines.py torch - WORKERS 0
 
-Commands: {"do": "prompt", "ids": [...]}: from position 0 on. {"do": "decode", "ids": [...], "at": position}: token by token over a cache
-that is filled so far. {"do": "fill", "count": n}: make n positions. {"do": "logits", "ids": [...]}: after each token. {"do": "gemm", "dtype": d,
-"size": n}: the best of some. Answers have `seconds` (wall) and `peak_bytes` (peak resident set). A process waits without using a core.
+Commands: {"do": "prompt", "ids": [...]}: from position 0 on. {"do": "decode", "ids": [...], "at": position}: token by
+token over a cache
+that is filled so far. {"do": "fill", "count": n}: make n positions. {"do": "logits", "ids": [...]}: after each token.
+{"do": "gemm", "dtype": d,
+"size": n}: the best of some. Answers have `seconds` (wall) and `peak_bytes` (peak resident set). A process waits
+without using a core.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the machine gives at this moment: bytes a second read from DRAM, and how long a word takes from one core to another.
+"""What the machine gives at this moment: bytes a second read from DRAM, and how long a word takes from one core to
+another.
 
 Both change within seconds on a shared machine, so they are measured between the engines and logged beside them.
 """
@@ -87,7 +88,8 @@ class Probes:
         self._reader = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)(self._code["read"])
 
     def read_bytes_per_second(self, threads: int) -> float:
-        """DRAM read in order, with prefetch, over a buffer that no cache holds, its parts shared by threads; the best of three."""
+        """DRAM read in order, with prefetch, over a buffer that no cache holds, its parts shared by threads;
+        the best of three."""
         return max(self._read(threads) for _ in range(3))
 
     def _read(self, threads: int) -> float:

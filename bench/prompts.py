@@ -1,4 +1,5 @@
 """The three texts that accuracy is measured on; each is cut to its first 64 tokens."""
+# ruff: noqa: E501
 
 TEXTS = (
     "The history of the printing press begins in the fifteenth century, when Johannes Gutenberg, a goldsmith from Mainz, "

@@ -1,6 +1,7 @@
 """A GGUF model of given figures with random Q8_0 weights: for speed, where no real model of that size is at hand.
 
-`random_model(path, figures)` writes it once. The matrices are one pool of random blocks read from different places, scaled as a trained
+`random_model(path, figures)` writes it once. The matrices are one pool of random blocks read from different places,
+scaled as a trained
 model's are, so that activations stay in range; the vocabulary is made of numbers.
 """
 

@@ -2,8 +2,9 @@
 
     python bench/sections.py [--model FILE.gguf] [--cores N] [--speed RESULTS.json]
 
-Every worker reads the cycle counter around its turns (`native.load(..., clocks=True)`). A section's roofline is the greater of its weight
-bytes at the paired DRAM read rate and its multiply-adds at the vector unit's peak. The table of ratios comes from a file of bench/speed.py.
+Every worker reads the cycle counter around its turns (`native.load(..., clocks=True)`). A section's roofline is the greater of
+its weight bytes at the paired DRAM read rate and its multiply-adds at the vector unit's peak. The table of ratios comes
+from a file of bench/speed.py.
 """
 
 from __future__ import annotations
@@ -84,10 +85,9 @@ def _table(program: Program, ready: native.NativeProgram, turns: list, reads: fl
         microseconds = counted.mean() / cycles_per_second * 1e6
         size, elements = _weights(program, shape)
         roof = max(size / reads, elements * _rows_of(program, shape, rows) / _INT8_MACS_PER_SECOND / cores) * 1e6
+        part = counted.mean() / least.sum(axis=1).mean()
         share = f"{roof / microseconds:.0%}" if size > 1e5 else ""
-        lines.append(
-            f"| {shape} | {microseconds:.0f} | {counted.mean() / least.sum(axis=1).mean():.1%} | {size / 1e6:.1f} | {share} |"
-        )
+        lines.append(f"| {shape} | {microseconds:.0f} | {part:.1%} | {size / 1e6:.1f} | {share} |")
     return "\n".join([*lines, f"| whole launch | {least_seconds * 1e6:.0f} | | | |"])
 
 
@@ -106,7 +106,7 @@ def _weights(program: Program, shape: str) -> tuple[int, int]:
 
 
 def _rows_of(program: Program, shape: str, rows: int) -> int:
-    """Rows that a section computes: those of the block, or those that its output has room for (the last row's logits)."""
+    """Rows that a section computes: those of the block, or those that its output has room for (logits)."""
     found = next(s for s in program.shapes if s.name == shape)
     out = next(f for f in found.formals if f.role == "OUT")
     return out.shape[0].const if out.shape[0].is_const else rows
@@ -129,22 +129,24 @@ def _ratios(path: Path | None) -> str:
     return "\n".join([f"{record['processor']}, commit {record['commit']}, {record['versions']}\n", *lines])
 
 
-_NEXT = """- Sections between two boundaries share workers by items; with 9 query and 3 key/value heads on two cores one core has 9 of 15 heads.
-  Giving the sections of one interval opposite homes would even that out.
+_NEXT = """- Sections between two boundaries share workers by items; with 9 query and 3 key/value heads on two cores one core
+  has 9 of 15 heads. Giving the sections of one interval opposite homes would even that out.
 - Prompts: the epilogue passes over `acc` once more after the product, and attention's scores go through memory."""
 
 _TEXT = """# Where the time goes
 
-Written by `bench/sections.py` on {date}; the sections' names are those of `pavane show`. Times are the least of 24 launches, cycles of the
-workers' turns; a section's time is the mean over the workers. The roofline is the greater of weight bytes at the DRAM read probe and int8 multiply-adds at
-the vector unit's peak (so FLOAT products of many rows are far from it). What a cache keeps from the launch before (about a fifth of this model in 32 MB) can
-bring a share above 100 %; so can a probe that other work on the machine disturbed.
+Written by `bench/sections.py` on {date}; the sections' names are those of `pavane show`. Times are the least of 24
+launches, cycles of the workers' turns; a section's time is the mean over the workers. The roofline is the greater of
+weight bytes at the DRAM read probe and int8 multiply-adds at the vector unit's peak (so FLOAT products of many rows are
+far from it). What a cache keeps from the launch before can bring a share above 100 %; so can a probe that other work on
+the machine disturbed.
 {profiles}
 
 ## Against other engines
 
-`load` is the machine's load average while the case ran, the case's own threads included. Where it is above the number of workers by one or more, other
-work held a core: engines whose threads meet at barriers suffer from that far more than others, so those ratios say little about a quiet machine.
+`load` is the machine's load average while the case ran, the case's own threads included. Where it is above the number
+of workers by one or more, other work held a core: engines whose threads meet at barriers suffer from that far more than
+others, so those ratios say little about a quiet machine.
 
 {ratios}
 

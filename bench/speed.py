@@ -2,8 +2,10 @@
 
     python bench/speed.py [--quick] [--model FILE.gguf] [--llama-python PYTHON] [--only WORD] [--no-large]
 
-Every engine is a process of its own (bench/engines.py), idle while another is measured. A case runs A B A B ...; what counts is the
-ratio of each pair, printed as median [least, greatest] beside a DRAM read probe and a handshake probe of the same time. Logits are compared first: a
+Every engine is a process of its own (bench/engines.py), idle while another is measured. A case runs A B A B ...; what
+counts is the
+ratio of each pair, printed as median [least, greatest] beside a DRAM read probe and a handshake probe of the same
+time. Logits are compared first: a
 wrong answer has no timing. Everything goes to bench/results/ as JSON, with versions, commit and machine.
 """
 

@@ -32,7 +32,14 @@ def stored_dtype(shape: tuple[int, ...], quantised: bool) -> str:
 
 
 def compile_decoder(
-    config: DecoderConfig, target: SpatialTarget, rows: int | str, *, quantised: bool, contract: str, context: int, every_row: bool = True
+    config: DecoderConfig,
+    target: SpatialTarget,
+    rows: int | str,
+    *,
+    quantised: bool,
+    contract: str,
+    context: int,
+    every_row: bool = True,
 ) -> Program:
     """The VERIFIED program of a decoder whose matrices are q8_0 where their width allows, or f32."""
     table = tuple((n, s, stored_dtype(s, quantised)) for n, s in expected_weights(config))
@@ -76,7 +83,9 @@ def run_native(
     return np.concatenate(out)
 
 
-def run_simulator(program: Program, target: SpatialTarget, weights: Arrays, tokens: Sequence[int], block: int) -> np.ndarray:
+def run_simulator(
+    program: Program, target: SpatialTarget, weights: Arrays, tokens: Sequence[int], block: int
+) -> np.ndarray:
     """The same on the simulated chip."""
     out = []
     simulator = Simulator(program, target, weights)

@@ -1,4 +1,6 @@
-"""The verbs: what a user of the library calls. Everything raises SpatialReject and nothing else for what a user can cause."""
+"""The verbs: what a user of the library calls. Everything raises SpatialReject and nothing else for what a user can
+cause.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def graph(authored: Graph) -> Source:
 def op(text: str) -> Source:
     """One op by its text: `matmul:M,K,N[:type]`, c[M, N] = a[M, K] . b[K, N].
 
-    The type is f32 (default), f16 or bf16 for floats, i4 or i8 for integers of so many bits (exact where it is claimed).
+    The type is f32 (default), f16 or bf16 for floats, i4 or i8 for integers of so many bits (exact where it is
+    claimed).
     """
     kind, _, rest = text.partition(":")
     sizes, _, type_name = rest.partition(":")
@@ -124,7 +127,9 @@ def decoder(
     context: int = DEFAULT_CONTEXT,
     logits_every_row: bool = False,
 ) -> Source:
-    """One epoch of a decoder-only transformer: `rows` tokens from position `pos` on (`rows` = "rows": a symbol, 1 to 32)."""
+    """One epoch of a decoder-only transformer: `rows` tokens from position `pos` on (`rows` = "rows": a symbol, 1 to
+    32).
+    """
     kind = "decode" if rows == 1 else "prompt"
 
     def sections(target: SpatialTarget) -> tuple[Program, ...]:
@@ -144,7 +149,9 @@ def decoder(
 
 
 class Gguf:
-    """A GGUF model in its deployment form: `.decode()` and `.prompt()` are its two programs, over one set of weights and caches."""
+    """A GGUF model in its deployment form: `.decode()` and `.prompt()` are its two programs, over one set of weights
+    and caches.
+    """
 
     def __init__(self, deployed: DeployedModel, contract: Contract, context: int) -> None:
         self.deployed = deployed

@@ -134,7 +134,7 @@ def _shape_keys(sections: Sequence[Program]) -> list[str]:
 
 
 def _instance_of(representative: Program, section: Program) -> Program:
-    """`section` as an instance of the shape of a section that equals it but for names; formals correspond by position."""
+    """`section` as an instance of the shape of an equal section with other names; formals correspond by position."""
     (shape,), (own,) = representative.shapes, section.shapes
     names = {mine.name: formal.name for mine, formal in zip(own.formals, shape.formals, strict=True)}
     (instance,) = section.instances

@@ -1,7 +1,7 @@
 """Random small decoders, from figures to logits: native and simulator against the plain numpy forward.
 
-Figures are drawn (heads, key and value heads, widths that no tile divides, vocabularies, both rope pairings); prompts run token by token and in
-blocks; `host` natively with 1 and 2 workers, `toy` on the simulator.
+Figures are drawn (heads, key and value heads, widths that no tile divides, vocabularies, both rope pairings); prompts
+run token by token and in blocks; `host` natively with 1 and 2 workers, `toy` on the simulator.
 """
 
 from __future__ import annotations

@@ -120,13 +120,22 @@ def test_ragged_products_along_k(m, n, k, fused):
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(7, 64, 6), (8, 64, 2), (9, 130, 70), (33, 65, 64), (12, 64, 7)])
+def test_pairs_of_bf16_are_two_fused_terms_in_order(m, n, k):
+    found, expected = product("bf16", "bf16", m, n, k, Tree(0, 1, True), False, initial=0.5)
+    assert np.array_equal(found, expected)
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 15, 2), (4, 64, 5), (33, 81, 65), (1, 17, 40)])
 def test_ragged_products_across_columns(m, n, k):
     found, expected = product("f32", "bf16", m, n, k, Tree(0, 1, True), False, initial=-2.5)
     assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 32), (1, 9, 96), (3, 4, 64), (4, 8, 32), (9, 6, 160), (32, 5, 64), (1, 48, 96), (1, 50, 64), (5, 33, 96), (32, 50, 576)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(1, 1, 32), (1, 9, 96), (3, 4, 64), (4, 8, 32), (9, 6, 160), (32, 5, 64), (1, 48, 96), (1, 50, 64), (32, 50, 576)],
+)
 def test_blocks_of_quants(m, n, k):
     found, expected = product("q8_0", "q8_0", m, n, k, Tree(0, 1, True), True, initial=0.5)
     assert np.array_equal(found, expected)

@@ -210,7 +210,7 @@ def quantised_block(code: Code, low: str, high: str) -> tuple[str, list[str]]:
 
 
 def _quants(code: Code, ratio: str) -> str:
-    """Rounded with halves away from zero (as `llvm.round` does it: the largest f32 below 1/2 is added, the rest cut off)."""
+    """Rounded with halves away from zero: the largest f32 below 1/2 is added, then the fraction is cut off."""
     half = code.splat("float", LANES, "0x3FDFFFFFE0000000")
     signed = code.call(f"llvm.copysign.v{LANES}f32", F32, f"{F32} {half}, {F32} {ratio}", f"{F32}, {F32}")
     whole = code.value(f"fptosi {F32} {code.value(f'fadd {F32} {ratio}, {signed}')} to <{LANES} x i32>")

@@ -5,9 +5,9 @@
 columns of b are first brought together in scratch, as f32: they are met with all rows from there. Of q8_0, b's columns
 start at a multiple of 16.
 
-Both in bf16, many rows and an even k, on a processor with vdpbf16ps: it adds two products by two fused multiply-adds, the
-one of the high halves first, so with the earlier j in the high half the order and every bit are the same (but numbers
-below 2**-126, which it takes and gives as 0).
+Both in bf16, many rows and an even k, on a processor with vdpbf16ps: it adds two products by two fused multiply-adds,
+the one of the high halves first, so with the earlier j in the high half the order and every bit are the same (but
+numbers below 2**-126, which it takes and gives as 0).
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Tree: one lane. The integer sum of a block's 32 products (exact), converted to f
 multiply-add with (scale of a * scale of b, exact in f32), blocks in ascending order.
 
 b is packed (`packing`): 16 rows share a register, four neighbouring bytes of each; its bytes are quant + 128. a is a
-panel (`panels`): quants, then scales, then what a block's integer sum starts from, -128 * the sum of its quants. One row of a: b is a stream with prefetch (`next` is where it goes
-on). More rows: four rows of a meet 32 rows of b in registers.
+panel (`panels`): quants, then scales, then what a block's integer sum starts from, -128 * the sum of its quants. One
+row of a: b is a stream with prefetch (`next` is where it goes on). More rows: four rows of a meet 32 rows of b in
+registers.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ def _define_share(module: Module, layout: Layout) -> None:
     for label, thread in zip(labels, layout.threads, strict=True):
         code.open(label)
         code.line(
-            f"call void @worker{thread.worker}(ptr %control, i64 {thread.x}, i64 {thread.y}, ptr {scratch}, i64 %thread)"
+            f"call void @worker{thread.worker}"
+            f"(ptr %control, i64 {thread.x}, i64 {thread.y}, ptr {scratch}, i64 %thread)"
         )
         code.jump(after)
     code.open(after)

@@ -3,7 +3,7 @@
     transposed, q8_0 by packed q8_0, one fused lane       kernels_packed   a as a panel
     transposed, 16 lanes over the whole contraction       kernels_dot      a is widened to f32 first
     not transposed, one lane                              kernels_outer
-    anything else                                         kernels_ordered  (q8_0 by q8_0 whose b is no packed weight, too)
+    anything else                                         kernels_ordered  (q8_0 by q8_0 that is not packed, too)
 Operands of a faster kernel start where their type can be addressed (q8_0: at whole blocks, over whole blocks).
 """
 

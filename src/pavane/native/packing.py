@@ -4,8 +4,9 @@ A q8_0 formal is packed when every use of it is as b^T of a one-lane product of 
 start at multiples of 16 rows, and every instance binds it to a WEIGHT. The tensor's own bytes stay where they are (a
 gather may read them too); programs that share weights share packed ones.
 
-Packed: groups of 16 rows, the last one padded, each as long as 16 stored rows: per block of 32 eight registers of 16 rows x 4 bytes
-(quant + 128), and behind all blocks 16 f16 scales a block. So the address of a row that is a multiple of 16 is what it was.
+Packed: groups of 16 rows, the last one padded, each as long as 16 stored rows: per block of 32 eight registers of 16
+rows x 4 bytes (quant + 128), and behind all blocks 16 f16 scales a block. So the address of a row that is a multiple of
+16 is what it was.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pavane.ir.expr import At, walk
 from pavane.ir.program import Compute, Formal, Generic, Load, MatmulTiles, Program, Ref, Shape
 from pavane.ir.quasi import Quasi
 from pavane.ir.types import Q8_BLOCK
-from pavane.ir.walk import bodies, leaves, named
+from pavane.ir.walk import bodies, leaves
 from pavane.native.kernels_packed import GROUP, QUANTS
 from pavane.native.text import LANES, Code, Module, shuffle
 

@@ -46,8 +46,8 @@ from pavane.native.elements import load_element
 from pavane.native.generic import Operand, emit_generic
 from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait
 from pavane.native.index import emit_index
-from pavane.native.layout import Layout, rect_numbers
 from pavane.native.kernels_packed import panel_bytes
+from pavane.native.layout import Layout, rect_numbers
 from pavane.native.matmul import emit_matmul, require_taken_as_stored
 from pavane.native.packing import packed_formals
 from pavane.native.panels import panel_offsets

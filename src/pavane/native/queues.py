@@ -21,8 +21,8 @@ from pavane.reject import OutsideFragment
 def process_queues(
     code: Code, shape: Shape, process: Process, site: str, local: str, packed: frozenset[str]
 ) -> dict[str, Queue]:
-    """The FIFOs that a process uses, by name. `site` is the site's number, `local` its memory, `packed` the formals that
-    are bound to packed bytes.
+    """The FIFOs that a process uses, by name. `site` is the site's number, `local` its memory, `packed` the
+    formals that are bound to packed bytes.
     """
     others = [p for p in shape.processes if p is not process]
     found = {}

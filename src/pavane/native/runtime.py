@@ -56,8 +56,9 @@ def load(
     `weights`: one array a WEIGHT tensor (q8_0 as bytes), used in place; empty with `share`, whose WEIGHT and STATE
     bytes are used. `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written
     only after the program was accepted, so a program that is found there is not checked again. `accept` replaces the
-    checker; without a `cache_dir`, nothing is cached then. `clocks`: count cycles (see `NativeProgram.cycles`). Raises NotProven when the checker refuses, TargetReject for
-    a processor that is too old, LaunchReject for weights, target or a program that is not finished.
+    checker; without a `cache_dir`, nothing is cached then. `clocks`: count cycles (see `NativeProgram.cycles`).
+    Raises NotProven when the checker refuses, TargetReject for a processor that is too old, LaunchReject for weights,
+    target or a program that is not finished.
     """
     _check_program(program, target)
     layout = program_layout(program, target)
@@ -165,8 +166,8 @@ class NativeProgram:
         return self.memory.view(name, self._symbols)
 
     def cycles(self) -> np.ndarray:
-        """Where it was loaded with `clocks`: cycles [thread, instance] of all launches so far; last, those in waits between
-        sections.
+        """Where it was loaded with `clocks`: cycles [thread, instance] of all launches so far; last, those in waits
+        between sections.
         """
         return self._clocks.copy()
 

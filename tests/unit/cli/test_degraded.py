@@ -1,4 +1,4 @@
-"""`pavane run` where things are short: no room or no rights for the cache, one core, more workers than cores, an interrupt."""
+"""`pavane run` where things are short: no room or no place for files, one core, many workers, an interrupt."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def place(tmp_path_factory):
 
 def start(place: Path, *options: str, cache: Path | None = None, **rest) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(cache or place / "cache")}
-    arguments = ["run", str(place / "tiny.gguf"), "--prompt", "hello the", "--context", "8000", "--cores", "2", *options]
-    command = [sys.executable, "-m", "pavane.cli.main", *arguments]
+    arguments = ["run", str(place / "tiny.gguf"), "--prompt", "hello the", "--context", "8000", "--cores", "2"]
+    command = [sys.executable, "-m", "pavane.cli.main", *arguments, *options]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **rest)
 
 

@@ -1,4 +1,6 @@
-"""What the README shows is what happens: its Python blocks run, its commands on small ops run in the order in which they stand."""
+"""What the README shows is what happens: its Python blocks run, its commands on small ops run in the order in which
+they stand.
+"""
 
 from __future__ import annotations
 
