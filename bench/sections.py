@@ -1,10 +1,10 @@
 """Where the time of a token goes, section by section, against what the machine could do: writes docs/performance.md.
 
-    python bench/sections.py [--model FILE.gguf] [--cores N] [--speed RESULTS.json]
+    python bench/sections.py [--model FILE.gguf] [--cores N ...] [--speed RESULTS.json]
 
-Every worker reads the cycle counter around its turns (`native.load(..., clocks=True)`). A section's roofline is the greater of
-its weight bytes at the paired DRAM read rate and its multiply-adds at the vector unit's peak. The table of ratios comes
-from a file of bench/speed.py.
+Every worker reads the cycle counter around its turns (`native.load(..., clocks=True)`). A section's roofline is the
+greater of its weight bytes at the paired DRAM read rate and its multiply-adds at the vector unit's peak. The table of
+ratios comes from a file of bench/speed.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     parts = []
     for contract in ("INT8_ACTIVATIONS", "FLOAT"):
         source = pv.gguf(arguments.model or fetch(), contract, 2048)
-        parts.append(_profile(source, contract, arguments.cores))
+        parts += [_profile(source, contract, cores) for cores in arguments.cores]
     text = _TEXT.format(
         date=time.strftime("%Y-%m-%d"), profiles="\n".join(parts), ratios=_ratios(arguments.speed), next=_NEXT
     )
@@ -107,7 +107,9 @@ def _weights(program: Program, shape: str) -> tuple[int, int]:
 
 def _rows_of(program: Program, shape: str, rows: int) -> int:
     """Rows that a section computes: those of the block, or those that its output has room for (logits)."""
-    found = next(s for s in program.shapes if s.name == shape)
+    found = next((s for s in program.shapes if s.name == shape), None)
+    if found is None:
+        return 0
     out = next(f for f in found.formals if f.role == "OUT")
     return out.shape[0].const if out.shape[0].is_const else rows
 
@@ -129,8 +131,8 @@ def _ratios(path: Path | None) -> str:
     return "\n".join([f"{record['processor']}, commit {record['commit']}, {record['versions']}\n", *lines])
 
 
-_NEXT = """- Sections between two boundaries share workers by items; with 9 query and 3 key/value heads on two cores one core
-  has 9 of 15 heads. Giving the sections of one interval opposite homes would even that out.
+_NEXT = """- Sections between two boundaries share workers by items; with 9 query and 3 key/value heads on two cores
+  one core has 9 of 15 heads. Giving the sections of one interval opposite homes would even that out.
 - Prompts: the epilogue passes over `acc` once more after the product, and attention's scores go through memory."""
 
 _TEXT = """# Where the time goes
@@ -159,7 +161,7 @@ others, so those ratios say little about a quiet machine.
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
-    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--speed", type=Path)
     return parser.parse_args()
 

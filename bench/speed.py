@@ -241,7 +241,7 @@ def _has(package: str) -> bool:
 
 def _write(bench: Bench) -> None:
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=_HERE, capture_output=True, text=True
+        ["git", "describe", "--always", "--dirty"], cwd=_HERE, capture_output=True, text=True
     ).stdout.strip()
     packages = ("pavane", "llama-cpp-python", "llvmlite", "numpy", "torch")
     llama = subprocess.run(
@@ -258,7 +258,9 @@ def _write(bench: Bench) -> None:
     }
     folder = _HERE / "results"
     folder.mkdir(exist_ok=True)
-    path = folder / f"speed-{commit or 'no-commit'}{'-quick' if bench.arguments.quick else ''}.json"
+    arguments = bench.arguments
+    kind = ("-quick" if arguments.quick else "") + ("-part" if arguments.only or arguments.no_large else "")
+    path = folder / f"speed-{commit or 'no-commit'}{kind}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     print(f"written: {path}")
 

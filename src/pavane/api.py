@@ -45,6 +45,10 @@ def compile(
     """Every pass, to one VERIFIED program. `cores` is for the target `host`."""
     from pavane.pipeline import compile_sections  # every pass: only where something is compiled
 
+    if not isinstance(source, Source):
+        raise ArgumentReject(
+            f"{type(source).__name__} is no source", remedy="pv.op(text), pv.graph(graph) or pv.gguf(path).decode()"
+        )
     chip = as_target(target, cores)
     return compile_sections(source.name, source.sections(chip), chip, observer)
 

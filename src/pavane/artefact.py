@@ -14,7 +14,10 @@ right: that is for the checker. `require_target` refuses (TargetReject) an artef
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -23,6 +26,7 @@ from pavane.frontends.atomic import replacing
 from pavane.ir.digest import canonical_bytes
 from pavane.ir.program import Program
 from pavane.reject import FileReject, TargetReject
+from pavane.targets.check import check_target
 from pavane.targets.descriptor import SpatialTarget, target_digest
 
 VERSION = 1
@@ -70,6 +74,11 @@ class Artefact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     model: ModelInfo | None = None
 
 
+def weight_reference(path: Path, sha256: str, tensors: Iterable[str]) -> WeightReference:
+    """The reference to a file's weights; bytes of its name that are not UTF-8 are spelled out."""
+    return WeightReference(os.fsencode(path).decode("utf-8", "backslashreplace"), sha256, tuple(tensors))
+
+
 def write_artefact(path: Path | str, artefact: Artefact) -> None:
     """Write the file whole or not at all. Raises FileReject when it cannot be written."""
     path = Path(path)
@@ -93,14 +102,17 @@ def read_artefact(path: Path | str) -> Artefact:
     """The artefact in a file. Raises FileReject."""
     path = Path(path)
     try:
-        size = path.stat().st_size
-        data = path.read_bytes() if size <= MAX_FILE_BYTES else b""
+        status = path.stat()
+        size, regular = status.st_size, stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        data = path.read_bytes() if regular and size <= MAX_FILE_BYTES else b""
     except OSError as error:
         raise FileReject(
             f"cannot read the program ({error.strerror or error})",
             where=str(path),
             remedy="give the path of a file that `pavane compile` wrote",
         ) from error
+    if not regular:
+        raise _refusal(path, "this is no regular file", "a file that `pavane compile` wrote")
     if size > MAX_FILE_BYTES:
         raise _refusal(path, "the file is too big", f"at most {MAX_FILE_BYTES} bytes", f"{size} bytes")
     return parse_artefact(data, path)
@@ -115,6 +127,10 @@ def parse_artefact(data: bytes, path: Path | str = "") -> Artefact:
         raise _refusal(path, "the content is nested too deeply", "a program") from error
     except (msgspec.DecodeError, ValueError) as error:
         raise _refusal(path, f"the content is no program ({error})", "a program") from error
+    try:
+        check_target(artefact.target)
+    except TargetReject as error:
+        raise _refusal(path, f"the file's chip contradicts itself ({'; '.join(error.terms)})", "a chip") from error
     if artefact.program.target_digest != target_digest(artefact.target):
         raise _refusal(path, "the file holds another chip than its program is for", artefact.program.target)
     return artefact

@@ -21,7 +21,7 @@ from pavane.api import Gguf
 from pavane.artefact import Artefact
 from pavane.frontends.sampling import Sampler
 from pavane.program_cache import decoder_artefact
-from pavane.reject import ArgumentReject
+from pavane.reject import ArgumentReject, ModelReject
 from pavane.targets.descriptor import SpatialTarget
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Session:
 
     def read(self, ids: Sequence[int]) -> np.ndarray:
         """Take a prompt in, in blocks of up to 32 rows; the logits after its last token [vocabulary]."""
-        self._check_prompt(ids)
+        check_prompt(ids, self.model, self.model.context - self.position)
         logits = np.empty(0, np.float32)
         for first in range(0, len(ids), self._most_rows):
             block = ids[first : first + self._most_rows]
@@ -93,7 +93,7 @@ class Session:
         logits = self.read(ids)
         timing.prompt_seconds = time.perf_counter() - start
         for number in range(max_tokens):
-            token = sampler.pick(logits)
+            token = self._picked(sampler, logits)
             if token in end_ids:
                 return
             yield token
@@ -115,17 +115,30 @@ class Session:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _check_prompt(self, ids: Sequence[int]) -> None:
-        room = self.model.context - self.position
-        if not 1 <= len(ids) <= room:
-            raise ArgumentReject(
-                "the prompt is empty" if not ids else "the prompt is longer than the context",
-                needed=f"{len(ids)} positions" if ids else "a prompt of at least one token",
-                available=f"{room} of {self.model.context}" if ids else "",
-                remedy="give a shorter prompt, or a greater --context" if ids else "give --prompt a text",
-            )
-        outside = [token for token in ids if not 0 <= token < self.model.config.vocabulary]
-        if outside:
-            raise ArgumentReject(
-                f"token {outside[0]} is outside the vocabulary", needed=f"0 to {self.model.config.vocabulary - 1}"
-            )
+    def _picked(self, sampler: Sampler, logits: np.ndarray) -> int:
+        try:
+            return sampler.pick(logits)
+        except ValueError as error:
+            raise ModelReject(
+                f"the model's answer is no number ({error})",
+                where=f"{self.model.config.name}, position {self.position - 1}",
+                needed="finite logits",
+                remedy="download or convert the model again",
+            ) from error
+
+
+def check_prompt(ids: Sequence[int], model: Gguf, room: int) -> None:
+    """Token ids of the vocabulary, at least one and at most `room`. Raises ArgumentReject."""
+    count = len(ids)
+    if not 1 <= count <= room:
+        raise ArgumentReject(
+            "the prompt is longer than the context" if count else "the prompt is empty",
+            needed=f"{count} positions" if count else "a prompt of at least one token",
+            available=f"{room} of {model.context}" if count else "",
+            remedy="give a shorter prompt, or a greater --context" if count else "give --prompt a text",
+        )
+    outside = [token for token in ids if not 0 <= token < model.config.vocabulary]
+    if outside:
+        raise ArgumentReject(
+            f"token {outside[0]} is outside the vocabulary", needed=f"0 to {model.config.vocabulary - 1}"
+        )

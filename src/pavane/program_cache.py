@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import platformdirs
 
 from pavane.api import Gguf, Source, compile
-from pavane.artefact import Artefact, ModelInfo, WeightReference, read_artefact, write_artefact
+from pavane.artefact import Artefact, ModelInfo, read_artefact, weight_reference, write_artefact
 from pavane.ir.digest import digest
 from pavane.reject import FileReject
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -33,18 +33,25 @@ def decoder_artefact(
     """The model's `decode` or `prompt` program for that chip, compiled on the first call. Raises SpatialReject."""
     path = _directory(cache_dir) / f"{_key(model, part, target)}.pavane"
     found = _read(path)
-    if found is not None and found.target == target:
+    info = ModelInfo(model.config.name, part, model.contract, model.context)
+    weights = weight_reference(model.deployed.path, model.deployed.digest, model.weights())
+    if found is not None and _asked(found) == (target, info, weights.sha256):
         return found
     source: Source = model.decode() if part == "decode" else model.prompt()
     artefact = Artefact(
         program=compile(source, target, observer=observer),
         target=target,
-        weights=WeightReference(str(model.deployed.path), model.deployed.digest, tuple(model.weights())),
-        model=ModelInfo(model.config.name, part, model.contract, model.context),
+        weights=weights,
+        model=info,
     )
     with contextlib.suppress(FileReject):  # no room, no rights: it is compiled again the next time
         write_artefact(path, artefact)
     return artefact
+
+
+def _asked(found: Artefact) -> tuple[SpatialTarget, ModelInfo | None, str | None]:
+    """What the artefact says it is: a file that was put in another's place is not taken."""
+    return found.target, found.model, found.weights.sha256 if found.weights else None
 
 
 def _directory(cache_dir: Path | None) -> Path:

@@ -115,3 +115,27 @@ def test_any_small_product_is_exact_on_both(m, k, n, seed):
         program = pv.compile(product(m, k, n, fill), target)
         arrays = operands(program, m, k, n, fill, seed)
         assert np.array_equal(run(program, arrays).astype(np.int64), exact_product(arrays))
+
+
+@pytest.mark.parametrize("wrong", [9.0, -9.0, 0.5, np.nan, np.inf])
+def test_values_that_break_the_fill_are_refused_by_both_engines(wrong):
+    """What an exactness claim rests on is checked: weights at load, inputs at launch."""
+    fill = pv.Ints(-8, 8)
+    for target, run in (("toy", on_toy), (load_target("host", 2), on_host)):
+        program = pv.compile(product(3, 4, 2, fill), target)
+        arrays = operands(program, 3, 4, 2, fill, seed=0)
+        for name in ("a", "b"):
+            broken = arrays[name].copy()
+            broken[0, 0] = wrong
+            with pytest.raises(pv.SpatialReject, match=r"declared integers from -8 to 8") as caught:
+                run(program, arrays | {name: broken})
+            assert caught.value.code == "launch"
+
+
+def test_a_launch_takes_arrays_and_whole_symbols_only():
+    program = pv.compile(product(3, 4, 2), load_target("host", 1))
+    arrays = operands(program, 3, 4, 2, None, seed=0)
+    with native.load(program, load_target("host", 1), weights={"b": arrays["b"]}) as engine:
+        for given in (arrays["a"].tolist(), arrays["a"].astype(">f4"), arrays["a"][:2]):
+            with pytest.raises(pv.SpatialReject, match="inputs of a launch are not right"):
+                engine.launch({}, {"a": given})

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from pavane.cli.console import say
+from pavane.cli.console import say, silence_stdout
 from pavane.reject import SpatialReject
 
 INTERRUPTED = 130
@@ -33,7 +31,7 @@ class Guarded(TyperGroup):
             say("pavane: interrupted")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            _silence_stdout()
+            silence_stdout()
             raise typer.Exit(READER_GONE) from None
 
 
@@ -52,8 +50,3 @@ def paragraph(reject: SpatialReject) -> str:
             remedy=reject.remedy,
         )
     )
-
-
-def _silence_stdout() -> None:
-    """What is still buffered goes nowhere, so that the interpreter's last flush does not fail too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pavane.artefact import Artefact, ModelInfo, WeightReference, write_artefact
+from pavane.artefact import Artefact, ModelInfo, WeightReference, weight_reference, write_artefact
 from pavane.cli.console import Watch, say, watching
 from pavane.cli.passes_seen import PassesSeen
 from pavane.reject import ArgumentReject
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def compile_(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the program goes.")],
     model_name: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A name from `pavane models`, or the path of a GGUF file.")
+        str | None, typer.Argument(metavar="MODEL", help="A name from `pavane models`, or the path of a GGUF file.")
     ] = None,
     op: Annotated[str | None, typer.Option(help="One op instead of a model: matmul:M,K,N[:dtype].")] = None,
     target: Annotated[str, typer.Option("--target", "-t", help="A chip by name, or its TOML file.")] = "host",
@@ -37,6 +37,10 @@ def compile_(
 
     if (model_name is None) == (op is None):
         raise ArgumentReject("a model or --op, one of both", remedy="pavane compile --op matmul:64,64,64 -o a.pavane")
+    if op is not None and (part, contract, context) != ("decode", "float", None):
+        raise ArgumentReject(
+            "--part, --contract and --context are a model's", where=f"--op {op}", remedy="leave them out"
+        )
     if part not in ("decode", "prompt"):
         raise ArgumentReject(f"unknown part {part!r}", needed="decode or prompt")
     descriptor = chip(target, cores)
@@ -69,5 +73,5 @@ def _source(
         return api.op(op), None, None
     loaded = model(model_name, contract, context, watch)
     source = loaded.decode() if part == "decode" else loaded.prompt()
-    weights = WeightReference(str(loaded.deployed.path), loaded.deployed.digest, tuple(loaded.weights()))
+    weights = weight_reference(loaded.deployed.path, loaded.deployed.digest, loaded.weights())
     return source, weights, ModelInfo(loaded.config.name, part, loaded.contract, loaded.context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from pavane.reject import FileReject
 
 if TYPE_CHECKING:
     from pavane.pipeline import PassEvent
@@ -20,9 +23,27 @@ def say(text: str) -> None:
 
 
 def show_text(text: str) -> None:
-    """A result, on stdout, byte for byte."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """A result, on stdout, byte for byte; what its encoding lacks is spelled out. Raises FileReject."""
+    if sys.stdout is None:
+        raise FileReject("the standard output is closed", remedy="send it to a file or a terminal")
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence_stdout()
+        raise FileReject(
+            f"cannot write the result ({error.strerror or error})",
+            where="the standard output",
+            remedy="free space there",
+        ) from error
+
+
+def silence_stdout() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's last flush does not fail too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Watch:
@@ -55,5 +76,6 @@ def watching() -> Iterator[Watch]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield Watch(progress)

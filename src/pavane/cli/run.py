@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run(
     model_name: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A name from `pavane models`, or the path of a GGUF file.")
+        str | None, typer.Argument(metavar="MODEL", help="A name from `pavane models`, or the path of a GGUF file.")
     ] = None,
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="What to say to the model.")] = "",
     max_tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 256,
@@ -34,10 +34,12 @@ def run(
     from pavane.frontends.chat import ChatTemplate
     from pavane.frontends.sampling import Sampler
     from pavane.frontends.tokenizer import StreamDecoder, read_tokenizer
-    from pavane.generate import Session
+    from pavane.generate import Session, check_prompt
 
     if not prompt:
         raise ArgumentReject("the prompt is empty", remedy="give --prompt a text")
+    if not prompt.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        raise ArgumentReject("the prompt is no text", needed="UTF-8", remedy="convert it, with iconv say")
     sampler = Sampler(temperature, top_k, top_p, seed)
     target = chip("host", cores)
     with watching() as watch:
@@ -45,13 +47,17 @@ def run(
         loaded = model(model_name, contract, context, watch)
         deployed = loaded.deployed
         tokenizer = read_tokenizer(deployed.path, deployed.metadata)
+        text = prompt
+        if not raw:
+            template = ChatTemplate(deployed.path, deployed.metadata, tokenizer)
+            text = template.render([{"role": "user", "content": prompt}])
+        ids = tokenizer.encode(text)
+        check_prompt(ids, loaded, loaded.context)
         session = Session(loaded, target, observer=watch.passes)
         ready_seconds = time.perf_counter() - start
-    template = ChatTemplate(deployed.path, deployed.metadata, tokenizer)
-    text = prompt if raw else template.render([{"role": "user", "content": prompt}])
     stream = StreamDecoder(tokenizer)
     with session:
-        for token in session.generate(tokenizer.encode(text), sampler, max_tokens, tuple(tokenizer.end_ids)):
+        for token in session.generate(ids, sampler, max_tokens, tuple(tokenizer.end_ids)):
             show_text(stream.push(token))
     show_text(stream.finish() + "\n")
     timing = session.timing

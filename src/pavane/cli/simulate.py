@@ -13,6 +13,7 @@ from pavane.ir.program import Program
 from pavane.reject import ArgumentReject, FileReject
 
 MOST_WAITS = 10
+MOST_DIGITS = 20
 
 
 def simulate(
@@ -60,7 +61,8 @@ def symbol_values(program: Program, given: list[str]) -> dict[str, int]:
     values = {symbol.name: symbol.expected for symbol in program.symbols}
     for text in given:
         name, _, value = text.partition("=")
-        if name not in values or not value.removeprefix("-").isdecimal():
+        digits = value.removeprefix("-")
+        if name not in values or not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
             raise ArgumentReject(
                 f"--symbol {text!r} sets no symbol of the program",
                 needed="name=value with an integer",

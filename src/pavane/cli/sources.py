@@ -18,10 +18,10 @@ CONTRACTS: dict[str, Contract] = {"float": "FLOAT", "int8": "INT8_ACTIVATIONS"}
 
 def model_path(name: str | None, watch: Watch) -> Path:
     """The GGUF file: the one at a path, or a model fetched by name (the default one when none is named)."""
-    chosen = name or DEFAULT_MODEL
+    chosen = DEFAULT_MODEL if name is None else name
     if chosen in MODELS:
         return fetch(chosen, progress=watch.bytes)
-    if not chosen.endswith(".gguf") and not Path(chosen).exists():
+    if not chosen or (not chosen.endswith(".gguf") and not Path(chosen).exists()):
         raise ArgumentReject(
             f"no model and no file is named {chosen!r}",
             needed="the path of a GGUF file, or one of " + ", ".join(sorted(MODELS)),

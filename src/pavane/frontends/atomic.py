@@ -8,6 +8,7 @@ leave its temporary file behind: `sweep` removes such files once they are a day 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -22,7 +23,15 @@ STALE_SECONDS = 24 * 3600
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, and move it there when the block succeeds. Raises OSError as it comes."""
+    """Yield a temporary path beside `path`, and move it there when the block succeeds. Raises OSError as it comes.
+
+    A link is followed. What is there and is no regular file (a device, a FIFO) is an OSError, never replaced.
+    """
+    path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=PARTIAL_PREFIX, suffix=path.suffix, dir=path.parent)
     os.close(handle)

@@ -84,7 +84,9 @@ class ChatTemplate:
 
     def _refuse(self, what: str) -> NoReturn:
         raise ModelReject(
-            what, where=f"{self.path}, metadata {TEMPLATE_KEY}", remedy="give the prompt as it is, without a template"
+            what,
+            where=f"{self.path}, metadata {TEMPLATE_KEY}",
+            remedy="give the prompt as it is, without a template (--raw)",
         )
 
 

@@ -14,9 +14,11 @@ that cannot be written (`FileReject`).
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote_from_bytes
 
 import msgspec
 import numpy as np
@@ -156,7 +158,7 @@ def _digest(file: GgufFile, cache: Path, report: Progress) -> str:
 
     A file that will be used as it is has its numbers checked here, once, before the index remembers it.
     """
-    status, key = file.path.stat(), str(file.path.resolve())
+    status, key = file.path.stat(), quote_from_bytes(os.fsencode(file.path.resolve()))
     index_path = cache / INDEX_NAME
     index = _read_index(index_path)
     record = index.get(key)

@@ -26,6 +26,7 @@ from .gguf_file import GgufFile
 
 MAX_EXTENT = 1 << 24
 MAX_LAYERS = 4096
+MAX_NAME = 200
 ROPE_FACTORS = "rope_freqs.weight"
 GEMMA_27B_LAYERS = 62
 NEUTRAL_ONLY = {
@@ -132,7 +133,7 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
     window, local_layers = _window(figures, kind, layers, context)
     name = file.metadata.get("general.name")
     return DecoderConfig(
-        name=name if isinstance(name, str) and name else file.path.stem,
+        name=_readable(name if isinstance(name, str) and name else file.path.stem),
         architecture=architecture,
         layers=layers,
         width=width,
@@ -156,6 +157,11 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
         local_layers=local_layers,
         local_rope_inverse_frequencies=_local_inverse_frequencies(figures, kind, head_width) if local_layers else (),
     )
+
+
+def _readable(name: str) -> str:
+    """The name as a program may bear it: printable, and not too long for a part to be added."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name[:MAX_NAME])
 
 
 def _architecture(file: GgufFile) -> str:

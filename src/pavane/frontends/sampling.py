@@ -35,7 +35,8 @@ class Sampler:
         if self.temperature == 0.0:
             return best
         candidates = _largest(logits, self.top_k) if self.top_k or self.top_p < 1.0 else np.arange(len(logits))
-        weights = np.exp((logits[candidates].astype(np.float64) - float(logits[best])) / self.temperature)
+        with np.errstate(over="ignore"):
+            weights = np.exp((logits[candidates].astype(np.float64) - float(logits[best])) / self.temperature)
         sums = np.cumsum(weights)
         if self.top_p < 1.0:
             sums = sums[: int(np.searchsorted(sums, self.top_p * sums[-1])) + 1]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from pavane.ir.program import Program, Tensor, Transition
-from pavane.ir.types import INTEGER_DTYPES, Ints
 from pavane.native.memory import numpy_dtype, view_shape
 from pavane.reject import LaunchReject
+from pavane.tensor_graph.fills import broken_promise
 
 
 def check_symbols(program: Program, symbols: Mapping[str, int]) -> dict[str, int]:
@@ -19,7 +19,9 @@ def check_symbols(program: Program, symbols: Mapping[str, int]) -> dict[str, int
     faults += [f"{n} is not a symbol of the program" for n in sorted(set(symbols) - declared)]
     for symbol in program.symbols:
         value = symbols.get(symbol.name, symbol.lo)
-        if not symbol.lo <= value <= symbol.hi:
+        if not isinstance(value, int | np.integer):
+            faults.append(f"{symbol.name} = {value!r} is no integer")
+        elif not symbol.lo <= value <= symbol.hi:
             faults.append(f"{symbol.name} = {value} is outside [{symbol.lo}, {symbol.hi}]")
     if faults:
         raise LaunchReject("the symbols of a launch are not right", terms=faults)
@@ -41,19 +43,19 @@ def check_inputs(program: Program, symbols: Mapping[str, int], inputs: Mapping[s
 def _input_faults(tensor: Tensor, symbols: Mapping[str, int], given: np.ndarray) -> list[str]:
     shape = view_shape(tensor.dtype, tuple(q.evaluate(symbols) for q in tensor.shape))
     wanted = numpy_dtype(tensor.dtype)
+    if not isinstance(given, np.ndarray):
+        return [f"{tensor.name} is no numpy array, needed {wanted.name} {list(shape)}"]
+    if not given.dtype.isnative:
+        return [f"{tensor.name} has its bytes in the other order, needed this machine's"]
     if given.dtype != wanted or given.shape != shape:
         return [f"{tensor.name} is {given.dtype.name} {list(given.shape)}, needed {wanted.name} {list(shape)}"]
     return fill_faults(tensor, given)
 
 
 def fill_faults(tensor: Tensor, given: np.ndarray) -> list[str]:
-    """Integers of an integer tensor that are outside what it declares."""
-    if tensor.dtype not in INTEGER_DTYPES or not isinstance(tensor.fill, Ints) or not given.size:
-        return []
-    low, high = int(given.min()), int(given.max())
-    if tensor.fill.lo <= low and high <= tensor.fill.hi:
-        return []
-    return [f"{tensor.name} holds {low} to {high}, declared {tensor.fill.lo} to {tensor.fill.hi}"]
+    """Values that are not what the tensor declares: proofs of exactness and of bounds rest on them."""
+    broken = "" if tensor.dtype == "q8_0" else broken_promise(tensor.fill, given)
+    return [f"{tensor.name} {broken}"] if broken else []
 
 
 def state_transitions(program: Program) -> dict[Transition, tuple[str, ...]]:

@@ -59,7 +59,7 @@ def _blocks(code: Code, tile: _Tile, rows_at_once: int) -> None:
     whole = code.value(f"and i64 %cols, {-GROUP}")
     for start, stop, masks in (("0", paired, 2), (paired, whole, 1), (whole, "%cols", 0)):
         with code.loop(stop, start=start, step=GROUP * max(masks, 1)) as c:
-            found = [None] * masks if masks else [code.mask(code.sub("%cols", c))]
+            found: list[str | None] = [None] * masks if masks else [code.mask(code.sub("%cols", c))]
             grouped = code.value(f"and i64 %rows, {-rows_at_once}")
             for first, last, count in (("0", grouped, rows_at_once), (grouped, "%rows", 1)):
                 with code.loop(last, start=first, step=count) as r:

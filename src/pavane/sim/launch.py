@@ -14,11 +14,12 @@ import numpy as np
 from pavane.ir.expr import Indirect
 from pavane.ir.program import Load, Program, Store, Tensor
 from pavane.ir.quasi import upper
-from pavane.ir.types import Ints, block_elements
+from pavane.ir.types import block_elements
 from pavane.ir.walk import leaves, named, symbol_domain
 from pavane.reject import ArgumentReject, LaunchReject
 from pavane.sim.numbers import NUMPY, Q8
 from pavane.targets.descriptor import SpatialTarget, target_digest
+from pavane.tensor_graph.fills import broken_promise
 
 
 def check_program(program: Program, target: SpatialTarget) -> None:
@@ -79,6 +80,8 @@ def check_transitions(program: Program, symbols: Mapping[str, int], frontiers: M
 
 def as_stored(tensor: Tensor, array: np.ndarray, extents: tuple[int, ...]) -> np.ndarray:
     """The array in the tensor's own type and shape; q8_0 may come as its bytes (uint8)."""
+    if not isinstance(array, np.ndarray):
+        raise LaunchReject(f"tensor {tensor.name!r} was given {type(array).__name__}", needed="a numpy array")
     block = block_elements(tensor.dtype)
     shape = (*extents[:-1], extents[-1] // block)
     if tensor.dtype == "q8_0" and array.dtype == np.uint8 and array.shape == (*shape[:-1], shape[-1] * Q8.itemsize):
@@ -92,15 +95,10 @@ def as_stored(tensor: Tensor, array: np.ndarray, extents: tuple[int, ...]) -> np
 
 
 def check_fill(tensor: Tensor, array: np.ndarray) -> None:
-    """Integers that the proof of exactness relies on."""
-    if isinstance(tensor.fill, Ints) and tensor.dtype != "q8_0" and array.size:
-        numbers = array.astype(np.float64)
-        low, high = numbers.min(), numbers.max()
-        if low < tensor.fill.lo or high > tensor.fill.hi or (numbers != np.trunc(numbers)).any():
-            raise LaunchReject(
-                f"tensor {tensor.name!r} holds values from {low:g} to {high:g}",
-                needed=f"integers from {tensor.fill.lo} to {tensor.fill.hi}",
-            )
+    """Values that proofs of exactness and of bounds rest on."""
+    broken = "" if tensor.dtype == "q8_0" else broken_promise(tensor.fill, array)
+    if broken:
+        raise LaunchReject(f"tensor {tensor.name!r} {broken}", remedy="give what the program was compiled for")
 
 
 def check_indices(program: Program, name: str, array: np.ndarray) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from pavane.ir.types import DTYPES
 from pavane.reject import TargetReject
 from pavane.targets.descriptor import SpatialTarget
+
+_MOST = 1 << 44
 
 
 def check_target(target: SpatialTarget) -> SpatialTarget:
@@ -51,6 +55,24 @@ def _positive_figures(target: SpatialTarget) -> Iterator[str]:
     yield from (f"{name} = {value} must not be negative" for name, value in costs.items() if value < 0)
 
 
+def _name(target: SpatialTarget) -> Iterator[str]:
+    if not target.name.strip() or not target.name.isprintable() or len(target.name) > 200:
+        yield "the name must be 1 to 200 printable characters"
+
+
+def _no_giants(target: SpatialTarget) -> Iterator[str]:
+    """Sums and products of figures stay far inside 64 bits."""
+    stack: list[tuple[str, object]] = [("", msgspec.to_builtins(target))]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend((f"{path}.{key}".lstrip("."), item) for key, item in value.items())
+        elif isinstance(value, list | tuple):
+            stack.extend((f"{path}[{i}]", item) for i, item in enumerate(value))
+        elif isinstance(value, int) and value > _MOST:
+            yield f"{path} = {value} is above {_MOST}"
+
+
 def _limits(target: SpatialTarget) -> Iterator[str]:
     if target.grid.width > 1024 or target.grid.height > 1024:
         yield "grid: at most 1024 x 1024 sites"
@@ -93,4 +115,4 @@ def _matrix_modes(target: SpatialTarget) -> Iterator[str]:
                 yield f"{place}: tile, cycles and bits must be at least 1"
 
 
-_RULES = (_positive_figures, _limits, _engines, _matrix_modes)
+_RULES = (_name, _no_giants, _positive_figures, _limits, _engines, _matrix_modes)

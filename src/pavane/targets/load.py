@@ -39,9 +39,12 @@ def load_target(name: str | Path, cores: int | None = None) -> SpatialTarget:
 
 def _parse(path: Path) -> SpatialTarget:
     try:
+        if not path.is_file():
+            raise TargetReject("there is no such file: the descriptor cannot be read", where=str(path), remedy="give a TOML file")
         data = path.read_bytes()
     except OSError as error:
-        raise TargetReject("the descriptor cannot be read", where=str(path), remedy=str(error)) from error
+        what = f"the descriptor cannot be read ({error.strerror or error})"
+        raise TargetReject(what, where=str(path), remedy="give the path of a TOML file that you may read") from error
     return _decode(data, str(path))
 
 

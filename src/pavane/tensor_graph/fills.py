@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
+import numpy as np
+
 from pavane.ir.program import Tensor
 from pavane.ir.types import INTEGER_DTYPES, SIGNIFICAND_BITS, Const, Fill, Floats, Ints
 
@@ -92,3 +94,17 @@ def _ints(lo: int, hi: int) -> Fill:
 def known_fill(tensor: Tensor) -> Fill:
     """What a section may rely on: values of INPUT and WEIGHT are checked at launch, others are not proven."""
     return tensor.fill if tensor.role in ("INPUT", "WEIGHT") else Floats()
+
+
+def broken_promise(fill: Fill, values: np.ndarray) -> str:
+    """How values are not what a fill says of them, in words; empty where they are. Not a number breaks every promise."""
+    if isinstance(fill, Floats) or not values.size:
+        return ""
+    low, high = (fill.lo, fill.hi) if isinstance(fill, Ints) else (fill.value, fill.value)
+    numbers = values.astype(np.float64)
+    least, greatest = float(numbers.min()), float(numbers.max())
+    whole = not isinstance(fill, Ints) or bool((numbers == np.trunc(numbers)).all())
+    if low <= least and greatest <= high and whole:
+        return ""
+    promised = f"integers from {low} to {high}" if isinstance(fill, Ints) else f"{low:g} throughout"
+    return f"holds {'values' if whole else 'fractions'} from {least:g} to {greatest:g}, declared {promised}"

@@ -13,8 +13,9 @@ with all others, by `recognize_stages`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, SupportsIndex
 
 import msgspec
 
@@ -24,6 +25,10 @@ from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
 from pavane.ir.types import DTYPES, INTEGER_DTYPES, Q8_BLOCK, Const, DType, Fill, Floats, Ints
 from pavane.reject import ArgumentReject
 from pavane.tensor_graph.fills import applied_fill, product_fill, reduced_fill
+
+MOST_ELEMENTS = 1 << 40
+MOST_DIMENSIONS = 8
+MOST_LETTERS = 200
 
 Extent = int | Quasi
 Dims = tuple[Quasi, ...]
@@ -106,6 +111,7 @@ class Value(msgspec.Struct, frozen=True):
     number: int
     shape: Dims
     dtype: DType
+    graph: Graph | None = None
 
 
 class Graph:
@@ -122,9 +128,17 @@ class Graph:
 
     def symbol(self, name: str, lo: int, hi: int, expected: int | None = None) -> Quasi:
         """A runtime extent in [lo, hi]."""
-        if not 0 <= lo <= hi:
-            _refuse(f"symbol {name} has an empty range", f"0 <= {lo} <= {hi}")
-        self._symbols.append(Symbol(name, lo, hi, hi if expected is None else expected))
+        _check_name(name)
+        if name in (s.name for s in self._symbols):
+            _refuse(f"the name {name!r} is taken", "a name of its own for each symbol")
+        likely = hi if expected is None else expected
+        if any(type(n) is not int for n in (lo, hi, likely)) or not 0 <= lo <= likely <= hi < 2**31:
+            _refuse(
+                f"symbol {name} has no such range",
+                "integers 0 <= lo <= expected <= hi < 2**31",
+                f"{lo}, {likely}, {hi}",
+            )
+        self._symbols.append(Symbol(name, lo, hi, likely))
         return quasi(name)
 
     def input(self, name: str, shape: Sequence[Extent], dtype: DType = "f32", fill: Fill | None = None) -> Value:
@@ -137,6 +151,8 @@ class Graph:
 
     def output(self, name: str, value: Value, dtype: DType | None = None) -> None:
         """Name a value as a result, stored as `dtype` (default: the value's own)."""
+        _check_name(name)
+        self._own(value)
         taken = [*(n.name for n in self._nodes if isinstance(n.op, Input)), *(o[0] for o in self._outputs)]
         if name in taken:
             _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
@@ -150,6 +166,11 @@ class Graph:
 
     def apply(self, op: str, *args: Value | float, dtype: Literal["", "i8", "i32"] = "") -> Value:
         """An element-wise operator; numbers are constants."""
+        for arg in args:
+            if isinstance(arg, Value):
+                self._own(arg)
+            else:
+                _check_number(op, arg)
         if op in ARITY and len(args) != ARITY[op]:
             _refuse(f"{op} takes {ARITY[op]} operands", f"{ARITY[op]}", str(len(args)))
         if (op == "cast") != (dtype in INTEGER_DTYPES):
@@ -163,6 +184,7 @@ class Graph:
         """SUM or MAX over the last dimension, kept with extent 1."""
         if kind not in ("SUM", "MAX"):
             _refuse(f"no reduction is named {kind!r}", "SUM or MAX")
+        self._own(x)
         extent = _constant(x.shape[-1], "a reduction's extent")
         fill = reduced_fill(kind, self._nodes[x.number].fill, extent)
         return self._add(RowReduce(kind, x.number), (*x.shape[:-1], quasi(1)), "f32", fill)
@@ -181,6 +203,7 @@ class Graph:
 
     def matmul(self, a: Value, b: Value, transposed: bool = False) -> Value:
         """a [..., K] . b [K, N] (b [N, K] when transposed)."""
+        self._own(a, b)
         if len(b.shape) != 2 or not a.shape:
             _refuse("a product takes a [..., K] and a matrix", "rank 2", f"rank {len(b.shape)}")
         k, n = (b.shape[1], b.shape[0]) if transposed else b.shape
@@ -194,6 +217,9 @@ class Graph:
         self, q: Value, k: Value, v: Value, scale: float | None = None, causal: bool = True, window: int = 0
     ) -> Value:
         """softmax(q . k * scale) . v, heads in groups over the key heads; `window` positions are visible (0: all)."""
+        self._own(q, k, v)
+        if scale is not None:
+            _check_number("the scale", scale)
         if any(len(x.shape) != 3 for x in (q, k, v)) or k.shape != v.shape or q.shape[2] != k.shape[2]:
             _refuse("attention takes q [rows, heads, width] and k, v [live, kv_heads, width]", "those shapes")
         heads, kv_heads, width = (_constant(e, "heads and widths") for e in (q.shape[1], k.shape[1], q.shape[2]))
@@ -209,6 +235,7 @@ class Graph:
 
     def gather(self, table: Value, ids: Value) -> Value:
         """Rows of a table by number."""
+        self._own(table, ids)
         if len(table.shape) != 2 or len(ids.shape) != 1 or ids.dtype != "i32":
             _refuse("a gather takes a table [entries, width] and ids i32 [n]", "those shapes and types")
         entries, fill = _constant(table.shape[0], "a table's rows"), self._nodes[ids.number].fill
@@ -228,35 +255,76 @@ class Graph:
     def _tensor(
         self, name: str, shape: Sequence[Extent], dtype: DType, fill: Fill | None, role: Literal["INPUT", "WEIGHT"]
     ) -> Value:
-        dims = tuple(quasi(e) for e in shape)
+        _check_name(name)
+        domain = Domain((s.name, s.lo, s.hi) for s in self._symbols)
+        dims = _dims(name, shape, {s.name for s in self._symbols})
         if name in (n.name for n in self._nodes):
             _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
         if dtype not in DTYPES:
             _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))
-        domain = Domain((s.name, s.lo, s.hi) for s in self._symbols)
         if not dims or any(upper(e, domain) < 1 or lower(e, domain) < 0 for e in dims):
             _refuse(f"tensor {name} has no elements", "extents of at least 1", str(tuple(str(e) for e in dims)))
+        if math.prod(upper(e, domain) for e in dims) > MOST_ELEMENTS or len(dims) > MOST_DIMENSIONS:
+            limits = f"at most {MOST_DIMENSIONS} dimensions and 2**40 elements"
+            _refuse(f"tensor {name} is too big", limits, str(tuple(str(e) for e in dims)))
         if any(not e.is_const for e in dims[1:]):
             _refuse(f"tensor {name}: only the first dimension may be a symbol", "constants after the first")
         if dtype == "q8_0" and dims[-1].const % Q8_BLOCK:
             _refuse(f"tensor {name}: q8_0 rows are whole blocks", f"a multiple of {Q8_BLOCK}", str(dims[-1]))
         _check_fill(name, dtype, fill)
         self._nodes.append(GraphNode(name, Input(role), dims, dtype, fill or Floats()))
-        return Value(len(self._nodes) - 1, dims, dtype)
+        return Value(len(self._nodes) - 1, dims, dtype, self)
 
     def _add(self, op: Op, shape: Dims, dtype: DType, fill: Fill) -> Value:
         number = len(self._nodes)
         self._nodes.append(GraphNode(f"v{number}", op, shape, dtype, fill))
-        return Value(number, shape, dtype)
+        return Value(number, shape, dtype, self)
+
+    def _own(self, *values: Value) -> None:
+        for value in values:
+            if not isinstance(value, Value) or value.graph is not self:
+                _refuse("an operand is no value of this graph", "what this graph's methods gave", type(value).__name__)
 
 
 def _check_fill(name: str, dtype: str, fill: Fill | None) -> None:
-    """Integers in a range, and a range that the type holds."""
+    """Integers in a range, and a range that the type holds; constants that are numbers."""
+    if not isinstance(fill, Floats | Ints | Const | None):
+        _refuse(f"tensor {name}: no such fill", "Floats, Ints or Const", repr(fill))
+    if isinstance(fill, Const):
+        _check_number(f"tensor {name}", fill.value)
+    if isinstance(fill, Ints) and (type(fill.lo) is not int or type(fill.hi) is not int):
+        _refuse(f"tensor {name}: a range of integers", "two integers", f"{fill.lo!r} to {fill.hi!r}")
     if isinstance(fill, Ints) and fill.lo > fill.hi:
         _refuse(f"tensor {name}: an empty range of integers", f"{fill.lo} <= {fill.hi}")
     least, most = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}.get(dtype, (-(2**127), 2**127))
     if isinstance(fill, Ints) and not least <= fill.lo <= fill.hi <= most:
         _refuse(f"tensor {name}: {dtype} does not hold that range", f"{least} to {most}", f"{fill.lo} to {fill.hi}")
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= MOST_LETTERS or not name.isprintable():
+        _refuse("a name is no name", f"1 to {MOST_LETTERS} printable characters", repr(name)[:40])
+
+
+def _check_number(what: str, number: float) -> None:
+    try:
+        finite = math.isfinite(number)
+    except (TypeError, OverflowError):
+        finite = False
+    if not finite:
+        _refuse(f"{what}: a constant is no number", "a finite number", repr(number)[:40])
+
+
+def _dims(name: str, shape: Sequence[Extent], symbols: set[str]) -> Dims:
+    """The extents: integers, or sums of symbols of the graph."""
+    extents: tuple[object, ...] = tuple(shape) if isinstance(shape, Sequence) else (None,)
+    for extent in extents:
+        integer = isinstance(extent, SupportsIndex) and abs(int(extent)) <= MOST_ELEMENTS
+        if not integer and not (isinstance(extent, Quasi) and set(extent.variables()) <= symbols):
+            _refuse(
+                f"tensor {name} has no such shape", "a tuple of integers and symbols of the graph", repr(shape)[:60]
+            )
+    return tuple(quasi(e) for e in shape)
 
 
 def _broadcast(op: str, shapes: list[Dims]) -> Dims:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 
 import msgspec
@@ -158,3 +159,27 @@ def test_all_contradictions_are_reported_together():
 
 def test_a_descriptor_survives_its_bytes():
     assert msgspec.json.decode(msgspec.json.encode(TOY), type=type(TOY)) == TOY
+
+
+@pytest.mark.parametrize(
+    ("figure", "changed", "named"),
+    [
+        ("latency_cycles = 100", "latency_cycles = 4611686018427387904", "dram.latency_cycles"),
+        ('name = "toy"', 'name = ""', "printable"),
+        ('name = "toy"', 'name = "a\\u0007b"', "printable"),
+    ],
+)
+def test_giants_and_unprintable_names_are_refused(tmp_path, figure, changed, named):
+    text = resources.files("pavane.targets").joinpath("data", "toy.toml").read_text(encoding="utf-8")
+    assert figure in text
+    path = tmp_path / "chip.toml"
+    path.write_text(text.replace(figure, changed), encoding="utf-8")
+    with pytest.raises(TargetReject, match=named):
+        load_target(path)
+
+
+def test_a_fifo_is_no_descriptor(tmp_path):
+    path = tmp_path / "pipe.toml"
+    os.mkfifo(path)
+    with pytest.raises(TargetReject, match="cannot be read"):
+        load_target(path)

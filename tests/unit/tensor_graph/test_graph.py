@@ -69,7 +69,7 @@ def test_shapes_broadcast_as_in_numpy() -> None:
         (lambda g, a: g.attention(a, a, a), "attention takes"),
         (lambda g, a: g.reduce("MEAN", a), "SUM or MAX"),
         (lambda g, a: g.freeze(), "no output"),
-        (lambda g, a: g.symbol("n", 3, 2), "empty range"),
+        (lambda g, a: g.symbol("n", 3, 2), "no such range"),
     ],
 )
 def test_what_is_wrong_is_refused(call, says: str) -> None:
