@@ -99,7 +99,7 @@ def test_indices_are_checked(toy):
         replace(program, tensors=tensors), toy, weights={"table": np.ones((50, 40), np.float16)}, accept=accepted
     ) as ready:
         for bad in (-1, 50):
-            with pytest.raises(LaunchReject, match=f"ids holds {min(bad, 0)} to {max(bad, 0)}"):
+            with pytest.raises(LaunchReject, match=f"ids holds values from {min(bad, 0)} to {max(bad, 0)}"):
                 ready.launch({"rows": 2}, {"ids": np.array([bad, 0], np.int32)})
 
 

@@ -40,7 +40,8 @@ def load_target(name: str | Path, cores: int | None = None) -> SpatialTarget:
 def _parse(path: Path) -> SpatialTarget:
     try:
         if not path.is_file():
-            raise TargetReject("there is no such file: the descriptor cannot be read", where=str(path), remedy="give a TOML file")
+            what = "there is no such file: the descriptor cannot be read"
+            raise TargetReject(what, where=str(path), remedy="give the path of a TOML file")
         data = path.read_bytes()
     except OSError as error:
         what = f"the descriptor cannot be read ({error.strerror or error})"

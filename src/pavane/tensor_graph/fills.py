@@ -97,7 +97,7 @@ def known_fill(tensor: Tensor) -> Fill:
 
 
 def broken_promise(fill: Fill, values: np.ndarray) -> str:
-    """How values are not what a fill says of them, in words; empty where they are. Not a number breaks every promise."""
+    """How values are not what a fill says of them, in words; empty where they are. NaN breaks every promise."""
     if isinstance(fill, Floats) or not values.size:
         return ""
     low, high = (fill.lo, fill.hi) if isinstance(fill, Ints) else (fill.value, fill.value)

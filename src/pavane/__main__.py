@@ -1,0 +1,5 @@
+"""`python -m pavane`: the same as the `pavane` script."""
+
+from pavane.cli.entry import main
+
+main()
