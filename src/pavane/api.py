@@ -127,7 +127,7 @@ def decoder(
     weights: DecoderWeights,
     *,
     rows: int | str = 1,
-    contract: Contract = "FLOAT",
+    contract: Contract = "INT8_ACTIVATIONS",
     context: int = DEFAULT_CONTEXT,
     logits_every_row: bool = False,
 ) -> Source:
@@ -197,7 +197,7 @@ class Gguf:
 
 def gguf(
     path: str | Path,
-    contract: Contract = "FLOAT",
+    contract: Contract = "INT8_ACTIVATIONS",
     context: int | None = None,
     cache_dir: Path | None = None,
     progress: Progress | None = None,

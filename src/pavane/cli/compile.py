@@ -27,7 +27,7 @@ def compile_(
     target: Annotated[str, typer.Option("--target", "-t", help="A chip by name, or its TOML file.")] = "host",
     cores: Annotated[int | None, typer.Option(help="Cores of the target `host`.")] = None,
     part: Annotated[str, typer.Option(help="Of a model: decode (a token) or prompt (a block).")] = "decode",
-    contract: Annotated[str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")] = "float",
+    contract: Annotated[str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")] = "int8",
     context: Annotated[int | None, typer.Option(help="Positions that the caches hold.")] = None,
     dump: Annotated[Path | None, typer.Option(help="Write a numbered file a pass into this directory.")] = None,
 ) -> None:
