@@ -10,6 +10,7 @@ import typer
 
 from pavane.artefact import Artefact, ModelInfo, WeightReference, weight_reference, write_artefact
 from pavane.cli.console import Watch, say, watching
+from pavane.cli.contracts import DEFAULT_CONTRACT
 from pavane.cli.passes_seen import PassesSeen
 from pavane.reject import ArgumentReject
 
@@ -27,7 +28,9 @@ def compile_(
     target: Annotated[str, typer.Option("--target", "-t", help="A chip by name, or its TOML file.")] = "host",
     cores: Annotated[int | None, typer.Option(help="Cores of the target `host`.")] = None,
     part: Annotated[str, typer.Option(help="Of a model: decode (a token) or prompt (a block).")] = "decode",
-    contract: Annotated[str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")] = "int8",
+    contract: Annotated[
+        str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")
+    ] = DEFAULT_CONTRACT,
     context: Annotated[int | None, typer.Option(help="Positions that the caches hold.")] = None,
     dump: Annotated[Path | None, typer.Option(help="Write a numbered file a pass into this directory.")] = None,
 ) -> None:
@@ -37,7 +40,7 @@ def compile_(
 
     if (model_name is None) == (op is None):
         raise ArgumentReject("a model or --op, one of both", remedy="pavane compile --op matmul:64,64,64 -o a.pavane")
-    if op is not None and (part, contract, context) != ("decode", "float", None):
+    if op is not None and (part, contract, context) != ("decode", DEFAULT_CONTRACT, None):
         raise ArgumentReject(
             "--part, --contract and --context are a model's", where=f"--op {op}", remedy="leave them out"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pavane.cli.console import say, show_text, watching
+from pavane.cli.contracts import DEFAULT_CONTRACT
 from pavane.reject import ArgumentReject
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ def run(
     seed: Annotated[int, typer.Option(help="Equal seeds give equal text.")] = 0,
     context: Annotated[int | None, typer.Option(help="Positions that the caches hold.")] = None,
     cores: Annotated[int | None, typer.Option(help="Use so many cores (default: all).")] = None,
-    contract: Annotated[str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")] = "int8",
+    contract: Annotated[
+        str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")
+    ] = DEFAULT_CONTRACT,
     raw: Annotated[bool, typer.Option("--raw", help="Give the prompt as it is, without the chat template.")] = False,
 ) -> None:
     """Compile a model for this machine, run it, and stream its text."""

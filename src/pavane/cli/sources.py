@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, cast
 
 from pavane.api import Gguf, gguf
 from pavane.cli.console import Watch
+from pavane.cli.contracts import as_contract
 from pavane.frontends.models import DEFAULT_MODEL, MODELS, fetch
 from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
-
-Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
-CONTRACTS: dict[str, Contract] = {"float": "FLOAT", "int8": "INT8_ACTIVATIONS"}
 
 
 def model_path(name: str | None, watch: Watch) -> Path:
@@ -33,18 +30,6 @@ def model_path(name: str | None, watch: Watch) -> Path:
 def model(name: str | None, contract: str, context: int | None, watch: Watch) -> Gguf:
     """The model in its deployment form, as asked for."""
     return gguf(model_path(name, watch), as_contract(contract), context, progress=watch.bytes)
-
-
-def as_contract(text: str) -> Contract:
-    """`float` or `int8` (the contracts' own names are understood too)."""
-    name = CONTRACTS.get(text.lower(), text.upper())
-    if name not in CONTRACTS.values():
-        raise ArgumentReject(
-            f"unknown contract {text!r}",
-            needed="float or int8",
-            remedy="int8 rounds activations to 8 bits a block of 32",
-        )
-    return cast(Contract, name)
 
 
 def chip(name: str, cores: int | None) -> SpatialTarget:

@@ -43,7 +43,7 @@ def test_a_link_is_followed(tmp_path):
     assert (tmp_path / "file").read_text() == "new"
 
 
-@pytest.mark.parametrize("option", [("--part", "prompt"), ("--contract", "int8"), ("--context", "5")])
+@pytest.mark.parametrize("option", [("--part", "prompt"), ("--contract", "float"), ("--context", "5")])
 def test_options_of_a_model_are_refused_with_an_op(tmp_path, option):
     refused("compile", "--op", "matmul:4,4,4", "-o", str(tmp_path / "a.pavane"), *option)
 
