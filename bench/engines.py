@@ -144,6 +144,29 @@ class Torch:
         return {"seconds": min(_seconds(lambda: torch.matmul(a, b))["seconds"] for _ in range(_GEMM_TURNS))}
 
 
+class OnnxRuntime:
+    """Products of onnxruntime's CPU provider."""
+
+    def __init__(self, model: str, workers: int, context: int, contract: str) -> None:
+        self.workers = workers
+
+    def gemm(self, dtype: str, size: int) -> dict[str, float]:
+        import onnx
+        import onnxruntime
+
+        kind, shape = onnx.TensorProto.FLOAT, [size, size]
+        tensors = {name: onnx.helper.make_tensor_value_info(name, kind, shape) for name in "abc"}
+        node = onnx.helper.make_node("MatMul", ["a", "b"], ["c"])
+        graph = onnx.helper.make_graph([node], "product", [tensors["a"], tensors["b"]], [tensors["c"]])
+        made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.workers
+        session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        a, b = _matrices(dtype, size)
+        run = lambda: session.run(None, {"a": a, "b": b})  # noqa: E731
+        return {"seconds": min(_seconds(run)["seconds"] for _ in range(_GEMM_TURNS))}
+
+
 def _matrices(dtype: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     import ml_dtypes
 
@@ -158,7 +181,7 @@ def _check(found: np.ndarray, expected: np.ndarray) -> None:
         raise SystemExit(f"a product is wrong by {worst:.1e}: it has no timing")
 
 
-_MAKERS = {"pavane": Pavane, "llama": LlamaCpp, "numpy": Numpy, "torch": Torch}
+_MAKERS = {"pavane": Pavane, "llama": LlamaCpp, "numpy": Numpy, "torch": Torch, "onnxruntime": OnnxRuntime}
 
 if __name__ == "__main__":
     name, path, count, positions, *rest = sys.argv[1:]

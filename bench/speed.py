@@ -221,9 +221,9 @@ def _large_model(bench: Bench) -> None:
 def _products(bench: Bench) -> None:
     operations = 2 * 1024**3 / 1e9
     for workers in (1, 2):
-        for dtype, other in (("f32", "numpy"), ("bf16", "torch")):
+        for dtype, other in (("f32", "numpy"), ("f32", "onnxruntime"), ("bf16", "torch")):
             name = f"GEMM {dtype} 1024 against {other}, {workers} worker{'s' * (workers > 1)}, GFLOP"
-            if not bench.wanted(name) or (other == "torch" and not _has("torch")):
+            if not bench.wanted(name) or not _has(other):
                 continue
             ours = Engine(sys.executable, "pavane", "-", str(workers), "0", threads=workers)
             theirs = Engine(sys.executable, other, "-", str(workers), "0", threads=workers)
@@ -243,7 +243,7 @@ def _write(bench: Bench) -> None:
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=_HERE, capture_output=True, text=True
     ).stdout.strip()
-    packages = ("pavane", "llama-cpp-python", "llvmlite", "numpy", "torch")
+    packages = ("pavane", "llama-cpp-python", "llvmlite", "numpy", "torch", "onnxruntime")
     llama = subprocess.run(
         [bench.arguments.llama_python, "-c", "import llama_cpp; print(llama_cpp.__version__)"],
         capture_output=True,
