@@ -1,4 +1,4 @@
-"""Programs as JSON that no pass produced: those of `accept/` are accepted, each of `refuse/` is refused as its name says.
+"""Programs as JSON that no pass produced: those of `accept/` are accepted, those of `refuse/` refused as named.
 
 A file in `refuse/` is `CODE-what_is_wrong.json`; CODE is the obligation's.
 """
