@@ -14,7 +14,7 @@ import numpy as np
 from pavane.frontends.deploy import DeployedModel, Progress, deployment
 from pavane.frontends.gguf import read_gguf
 from pavane.ir.program import Program
-from pavane.ir.types import DType, Fill, Ints
+from pavane.ir.types import CONTRACTS, Contract, DType, Fill, Ints
 from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
@@ -22,7 +22,6 @@ from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
 from pavane.tensor_graph.graph import Graph
 
 if TYPE_CHECKING:
-    from pavane.passes.product import Contract
     from pavane.pipeline import Observer
     from pavane.verify.check import Report
 
@@ -86,6 +85,8 @@ def op(text: str) -> Source:
     The type is f32 (default), f16 or bf16 for floats, i4 or i8 for integers of so many bits (exact where it is
     claimed).
     """
+    if not isinstance(text, str):
+        raise ArgumentReject(f"{type(text).__name__} is no text of an op", remedy="matmul:33,65,31, say")
     kind, _, rest = text.partition(":")
     sizes, _, type_name = rest.partition(":")
     if kind != "matmul" or type_name not in ("", *_OP_TYPES):
@@ -203,13 +204,17 @@ def gguf(
     progress: Progress | None = None,
 ) -> Gguf:
     """A model file, brought to its deployment form once (Q8_0 matrices; kept in the user's cache directory)."""
+    if not isinstance(path, str | Path):
+        raise ArgumentReject(f"{type(path).__name__} is no path of a GGUF file")
+    if contract not in CONTRACTS:
+        raise ArgumentReject(f"no contract is named {contract!r}", remedy=" or ".join(CONTRACTS))
     deployed = deployment(read_gguf(path), cache_dir, progress)
     most = deployed.config.context
-    if context is not None and not 1 <= context <= most:
+    if context is not None and (type(context) is not int or not 1 <= context <= most):
         raise ArgumentReject(
             "the context is out of the model's range",
             where=str(path),
-            needed=f"{context} positions",
+            needed=f"{context!r} positions",
             available=f"1 to {most}",
             remedy="give --context a value in that range",
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
+from pavane.ir.types import Contract
 from pavane.reject import ArgumentReject
 
-Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
 CONTRACTS: dict[str, Contract] = {"float": "FLOAT", "int8": "INT8_ACTIVATIONS"}
 DEFAULT_CONTRACT = "int8"  # as accurate as other engines that round activations, and faster
 

@@ -16,7 +16,7 @@ import msgspec
 
 from pavane.ir.expr import Expr, Index
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import DType, Fill, Floats
+from pavane.ir.types import Contract, DType, Fill, Floats
 
 FORMAT_VERSION = 1
 
@@ -343,7 +343,7 @@ class Numerics(Node_, frozen=True):
     `operands` gives, per formal that a MatmulTiles reads, the dtype in which the engine takes it (rounding included).
     """
 
-    contract: Literal["FLOAT", "INT8_ACTIVATIONS"] = "FLOAT"
+    contract: Contract = "FLOAT"
     accumulator: DType = "f32"
     operands: tuple[tuple[str, DType], ...] = ()
     exact: bool = False

@@ -13,6 +13,10 @@ import msgspec
 DType = Literal["f32", "f16", "bf16", "i8", "i32", "q8_0"]
 DTYPES: tuple[str, ...] = get_args(DType)
 
+# What a graph asks of accuracy; INT8_ACTIVATIONS rounds activations that meet q8_0 weights, in blocks of 32.
+Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
+CONTRACTS: tuple[str, ...] = get_args(Contract)
+
 Q8_BLOCK = 32
 _BLOCK = {"f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "i8": (1, 1), "i32": (1, 4), "q8_0": (Q8_BLOCK, 34)}
 INTEGER_DTYPES = ("i8", "i32")

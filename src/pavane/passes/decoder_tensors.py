@@ -11,8 +11,7 @@ import msgspec
 
 from pavane.ir.program import Program, Symbol, Tensor, Transition
 from pavane.ir.quasi import Quasi, quasi
-from pavane.ir.types import Q8_BLOCK, DType
-from pavane.passes.product import Contract
+from pavane.ir.types import Q8_BLOCK, Contract, DType
 from pavane.passes.template import extents
 from pavane.reject import ArgumentReject, ModelReject
 from pavane.targets.descriptor import SpatialTarget

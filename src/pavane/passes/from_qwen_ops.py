@@ -17,11 +17,11 @@ context), `NoEngine`, `ComposeReject` (weights and caches do not fit beside the 
 
 from __future__ import annotations
 
+from pavane.ir.types import Contract
 from pavane.passes.decoder_ends import embedding, logits, rope_tables
 from pavane.passes.decoder_layer import attention_part, feed_forward_part
 from pavane.passes.decoder_tensors import Forward, decoder_context
 from pavane.passes.memory_beside import require_memory
-from pavane.passes.product import Contract
 from pavane.passes.template import symbols_domain
 from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights

@@ -38,7 +38,7 @@ from pavane.ir.program import (
     Window,
 )
 from pavane.ir.quasi import Domain, Quasi, quasi, upper
-from pavane.ir.types import Q8_BLOCK, row_bytes
+from pavane.ir.types import Q8_BLOCK, Contract, row_bytes
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.chain import ZERO, Link, Scope, generic, generic_scope, into_carries, spec_scope
 from pavane.passes.matrix_mode import Ride, choose_mode, is_exact, tree_of
@@ -74,7 +74,6 @@ from pavane.passes.template import (
 from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.fills import known_fill
 
-Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
 Streams = Literal["whole", "weight", "both"]
 NOTHING = RowBytes()
 

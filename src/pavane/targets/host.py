@@ -39,9 +39,11 @@ def available_cores() -> int:
 def host_target(cores: int | None = None) -> SpatialTarget:
     """The descriptor of this machine with `cores` sites (default: all that the process may use)."""
     count = available_cores() if cores is None else cores
-    if not 1 <= count <= _MAX_CORES:
+    if type(count) is not int or not 1 <= count <= _MAX_CORES:
         raise TargetReject(
-            "a host has 1 to 256 cores", needed=f"{count} cores", remedy="give --cores a number in that range"
+            f"a host of {count!r} cores cannot be",
+            needed="1 to 256 cores",
+            remedy="give --cores a number in that range",
         )
     features = llvm.get_host_cpu_features()
     wide = bool(features.get("avx512f"))

@@ -22,7 +22,7 @@ import msgspec
 from pavane.ir.expr import ARITY
 from pavane.ir.program import Symbol
 from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
-from pavane.ir.types import DTYPES, INTEGER_DTYPES, Q8_BLOCK, Const, DType, Fill, Floats, Ints
+from pavane.ir.types import CONTRACTS, DTYPES, INTEGER_DTYPES, Q8_BLOCK, Const, Contract, DType, Fill, Floats, Ints
 from pavane.reject import ArgumentReject
 from pavane.tensor_graph.fills import applied_fill, product_fill, reduced_fill
 
@@ -32,7 +32,6 @@ MOST_LETTERS = 200
 
 Extent = int | Quasi
 Dims = tuple[Quasi, ...]
-Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
 
 
 class Input(msgspec.Struct, frozen=True, tag="input"):
@@ -118,6 +117,9 @@ class Graph:
     """Builds a TensorGraph node by node."""
 
     def __init__(self, name: str = "graph", contract: Contract = "FLOAT") -> None:
+        _check_name(name)
+        if contract not in CONTRACTS:
+            _refuse(f"no contract is named {contract!r}", " or ".join(CONTRACTS))
         self.name = name
         self.contract = contract
         self._symbols: list[Symbol] = []

@@ -13,7 +13,7 @@ import msgspec
 from pavane.ir.expr import Expr
 from pavane.ir.program import Symbol, Tensor
 from pavane.ir.quasi import Quasi
-from pavane.tensor_graph.graph import Contract
+from pavane.ir.types import Contract
 
 Spread = Literal["full", "per_row", "per_column", "single"]
 

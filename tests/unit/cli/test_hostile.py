@@ -111,3 +111,21 @@ def test_a_file_whose_chip_contradicts_itself(tmp_path):
 def test_a_graph_is_refused_where_it_is_wrong(build):
     with pytest.raises(ArgumentReject):
         build(pv.Graph())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: pv.op(None),
+        lambda: pv.gguf(None),
+        lambda: pv.gguf("model.gguf", "FROB"),
+        lambda: pv.Graph("g", contract="FROB"),
+        lambda: pv.Graph(3),
+        lambda: pv.as_target("host", 1.5),
+        lambda: pv.as_target("host", "2"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_refused(call):
+    with pytest.raises(pv.SpatialReject) as caught:
+        call()
+    assert caught.value.exit_code in (3, 4)
