@@ -2,8 +2,8 @@
 
     python bench/block.py [--rows 1,32] [--workers 1,2]
 
-Prints weight bytes and multiply-adds a second (medians of 30 launches). `docs/performance.md` has the same for the MLP of a
-model: a kernel that knew a model would show here.
+Prints weight bytes and multiply-adds a second (medians of 30 launches). `docs/performance.md` has the same for the MLP
+of a model: a kernel that knew a model would show here.
 """
 
 from __future__ import annotations
