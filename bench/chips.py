@@ -4,7 +4,7 @@
 
 A line a model, chip and program: seconds of compile + verify (cold, this process, one core), bytes of the artefact,
 sections; of `decode`, at the middle of the context: simulated milliseconds a token, and bytes read from and written to
-DRAM over the bytes of the weights that a token reads.
+DRAM over the bytes of the weights that a token reads, and over those and the live rows of the caches, each read once.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from math import prod
 
 from model_shapes import MODELS, stored_weights, weight_bytes_a_token
 
 from pavane import api
 from pavane.ir.digest import canonical_bytes
 from pavane.ir.program import Program
+from pavane.ir.types import row_bytes
 from pavane.reject import SpatialReject
 from pavane.sim import simulate
 from pavane.targets.descriptor import SpatialTarget
@@ -25,7 +27,10 @@ from pavane.targets.load import load_target
 from pavane.tensor_graph.forward import DecoderConfig
 
 CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
-HEADINGS = ("model", "chip", "program", "compile s", "bytes", "sections", "ms/token", "DRAM/weights", "simulate s")
+HEADINGS = (
+    "model", "chip", "program", "compile s", "bytes", "sections", "ms/token", "DRAM/weights", "DRAM/(weights+cache)",
+    "simulate s",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -65,7 +70,7 @@ def _measured(
     seconds = time.perf_counter() - start
     compiled = (f"{seconds:.1f}", str(len(canonical_bytes(program))), str(len(program.instances)))
     if rows != 1 or arguments.no_simulation:
-        return (*compiled, "", "", "")
+        return (*compiled, "", "", "", "")
     return (*compiled, *_simulated(program, chip, config, arguments.context // 2))
 
 
@@ -75,7 +80,15 @@ def _simulated(program: Program, chip: SpatialTarget, config: DecoderConfig, pos
     moved = sum(channel.read_bytes + channel.written_bytes for channel in result.channels)
     milliseconds = 1e3 * result.cycles / chip.clock_hz
     seconds = time.perf_counter() - start
-    return f"{milliseconds:.3f}", f"{moved / weight_bytes_a_token(config):.3f}", f"{seconds:.1f}"
+    weights, cache = weight_bytes_a_token(config), _live_cache_bytes(program, position)
+    return f"{milliseconds:.3f}", f"{moved / weights:.3f}", f"{moved / (weights + cache):.3f}", f"{seconds:.1f}"
+
+
+def _live_cache_bytes(program: Program, position: int) -> int:
+    """Bytes of the rows of every cache up to and with the one at `position`."""
+    caches = (tensor for tensor in program.tensors if tensor.role == "STATE")
+    rows = ((cache.dtype, [extent.const for extent in cache.shape[1:]]) for cache in caches)
+    return sum((position + 1) * prod(outer) * row_bytes(dtype, width) for dtype, (*outer, width) in rows)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pavane.frontends.gguf import read_gguf
 from pavane.ir.program import Program
 from pavane.ir.types import CONTRACTS, Contract, DType, Fill, Ints
 from pavane.reject import ArgumentReject
+from pavane.targets.check import check_target
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
@@ -60,8 +61,8 @@ def check(program: Program, target: str | Path | SpatialTarget = "host", cores: 
 
 
 def as_target(target: str | Path | SpatialTarget, cores: int | None = None) -> SpatialTarget:
-    """A descriptor itself, or by name or TOML file."""
-    return target if isinstance(target, SpatialTarget) else load_target(target, cores)
+    """A descriptor itself, or by name or TOML file; free of contradictions."""
+    return check_target(target) if isinstance(target, SpatialTarget) else load_target(target, cores)
 
 
 # --- sources --------------------------------------------------------------------------------------------------------

@@ -1,32 +1,36 @@
 """The order of passes, as data, and the drivers that follow it. Nothing here decides anything.
 
-`PASS_ORDER` takes one section from TEMPLATE to VERIFIED; `compile_sections` takes each distinct shape through it
-once, composes, and verifies the whole. An observer sees every step and can change none.
+`PASS_ORDER` takes one section from TEMPLATE to VERIFIED, `JOINING` says what looks at several: `compile_sections` lets
+`pack` and `forward` say where sections and their tensors go, takes each distinct shape through PASS_ORDER once for
+each rectangle, composes, and verifies the whole. An observer sees every step and can change none.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from pavane.ir.digest import digest, graph_digest
+from pavane.ir.digest import graph_digest
 from pavane.ir.program import Phase, Program
 from pavane.passes.compose import assemble, compose
+from pavane.passes.forward import Forwarded, forward
 from pavane.passes.fuse_generic import fuse_generic
 from pavane.passes.fuse_readers import fuse_readers
+from pavane.passes.pack import Place, at_place, pack, part_of
 from pavane.passes.persist import persist
 from pavane.passes.place import place
-from pavane.passes.section_shape import section_shape
+from pavane.passes.planning import Planning
 from pavane.passes.size_buffers import size_buffers
 from pavane.passes.synthesize_handshakes import synthesize_handshakes
 from pavane.passes.tile import tile
 from pavane.passes.verify import verify
-from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.descriptor import SpatialTarget, target_digest
 from pavane.validate import require_valid
 
+Key = tuple[str, Place]
 Pass = Callable[[Program, SpatialTarget], Program]
 
 
@@ -66,6 +70,20 @@ PASS_ORDER: tuple[Entry, ...] = (
 )
 
 
+class Joining(msgspec.Struct, frozen=True):
+    """What takes many sections, and why it stands where it stands."""
+
+    name: str
+    because: str
+
+
+JOINING: tuple[Joining, ...] = (
+    Joining("pack", "which sections run at once says for how many sites each is tiled, so it comes before PASS_ORDER"),
+    Joining("forward", "what lies on the sites takes memory that sections then plan without; lifetimes count waves"),
+    Joining("compose", "counters, boundaries and arenas are of the whole program, after PASS_ORDER; `verify` follows"),
+)
+
+
 class PassEvent(msgspec.Struct, frozen=True):
     """What an observer is told after each step: the section's name, the pass, its result, and how long it took."""
 
@@ -97,22 +115,33 @@ def run_passes(
 def compile_sections(
     name: str, sections: Sequence[Program], target: SpatialTarget, observer: Observer | None = None
 ) -> Program:
-    """TEMPLATE sections, in order, as one VERIFIED program:
-
-    each distinct shape is compiled once. Raises SpatialReject.
-    """
+    """TEMPLATE sections, in order, as one VERIFIED program. Raises SpatialReject."""
     if len(sections) == 1:
         return run_passes(replace(sections[0], name=name), target, observer)
-    keys = _shape_keys(sections)
-    templates: dict[str, Program] = {}
-    for key, section in zip(keys, sections, strict=True):
+    planning = Planning()
+    packed = pack(sections, target, planning)
+    return compile_joined(name, forward(packed, target, planning), target, planning, observer)
+
+
+def compile_joined(
+    name: str, forwarded: Forwarded, target: SpatialTarget, planning: Planning, observer: Observer | None = None
+) -> Program:
+    """Sections whose places and homes are decided, as one VERIFIED program.
+
+    Each distinct shape is compiled once for each rectangle that it runs on. Raises SpatialReject.
+    """
+    packed = forwarded.packed
+    keys = [(planning.key(section), place) for section, place in zip(packed.sections, packed.places, strict=True)]
+    templates: dict[Key, Program] = {}
+    for key, section in zip(keys, packed.sections, strict=True):
         templates.setdefault(key, section)
     total = len(templates) + 1
-    compiled = {k: run_passes(t, target, observer, i, total) for i, (k, t) in enumerate(templates.items())}
+    compiled = _compiled_once(templates, forwarded.target, observer, total)
     start = time.perf_counter()
-    meant = assemble(name, [_instance_of(templates[k], s) for k, s in zip(keys, sections, strict=True)], target)
-    whole = compose(name, [_instance_of(compiled[k], s) for k, s in zip(keys, sections, strict=True)], target)
-    whole = replace(whole, graph_digest=graph_digest(meant))
+    parts = tuple(zip(keys, packed.sections, packed.shared_waves, strict=True))
+    meant = assemble(name, [_instance_of(templates[key], section) for key, section, _ in parts], target)
+    done = [at_place(_instance_of(compiled[key], section), key[1], wave) for key, section, wave in parts]
+    whole = replace(compose(name, done, target), graph_digest=graph_digest(meant))
     require_valid(whole, target)
     _tell(observer, PassEvent(name, "compose", whole, time.perf_counter() - start, total - 1, total))
     start = time.perf_counter()
@@ -121,16 +150,16 @@ def compile_sections(
     return whole
 
 
-def _shape_keys(sections: Sequence[Program]) -> list[str]:
-    """The `section_shape` of each section, computed once for sections that are equal to the letter."""
-    known: dict[str, str] = {}
-    keys = []
-    for section in sections:
-        letter = digest([section.phase, section.target_digest, section.symbols, section.shapes])
-        if letter not in known:
-            known[letter] = section_shape(section)
-        keys.append(known[letter])
-    return keys
+def _compiled_once(
+    templates: Mapping[Key, Program], target: SpatialTarget, observer: Observer | None, total: int
+) -> dict[Key, Program]:
+    """Each shape, VERIFIED for the rectangle that it runs on."""
+    compiled: dict[Key, Program] = {}
+    for key, template in templates.items():
+        part = part_of(target, key[1])
+        mine = replace(template, target_digest=target_digest(part))
+        compiled[key] = run_passes(mine, part, observer, len(compiled), total)
+    return compiled
 
 
 def _instance_of(representative: Program, section: Program) -> Program:

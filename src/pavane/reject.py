@@ -12,7 +12,8 @@
     +-- MissingExtra (exit 4)           an optional dependency is not installed
     +-- ProgramReject (exit 5)          `validate` found rules broken
     +-- DoesNotFit (exit 6)             a pass cannot meet the chip's limits: demand > bound, with its terms
-    |   +-- NoEngine | NoPlan | TooFewSites | MemoryExceeded | TooManyFifos | OutOfCounters | ComposeReject
+    |   +-- NoEngine | NoPlan | TooFewSites | MemoryExceeded | TooManyFifos | OutOfRegisters | OutOfCounters
+    |   +-- ComposeReject
     +-- NotProven (exit 7)              the checker refuses the program: one class per obligation
         +-- OutsideFragment | CertificateMismatch
         +-- CoverageRefused | BoundsRefused | BalanceRefused | CapacityRefused | ProgressRefused
@@ -145,6 +146,12 @@ class TooManyFifos(DoesNotFit):
     """A section needs more FIFOs than a site has."""
 
     code = "too-many-fifos"
+
+
+class OutOfRegisters(DoesNotFit):
+    """An op holds more tiles at once than an engine's registers."""
+
+    code = "out-of-registers"
 
 
 class OutOfCounters(DoesNotFit):

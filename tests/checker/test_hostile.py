@@ -73,7 +73,6 @@ HOSTILE = {
     "an unknown operand": e.with_op("compute", 7, expr=at("nowhere", ROW, COL)),
     "an operand of one dimension": e.with_op("compute", 7, expr=at("acc", ROW)),
     "two reductions": e.with_op("compute", 7, expr=fn("add", _sum("LV_GEN_K"), _sum("LV_GEN_K"))),
-    "a forwarded FIFO": e.fifo("fA", kind="FORWARDED"),
     "two FIFOs of one name": lambda p: e.in_shape(p, lambda s: replace(s, fifos=_twin(s.fifos))),
     "two processes of one name": lambda p: e.in_shape(p, lambda s: replace(s, processes=_twin(s.processes))),
     "two shapes of one name": lambda p: replace(p, shapes=_twin(p.shapes)),

@@ -377,7 +377,7 @@ WRONG = [
         "two sections without a boundary",
         "host",
         _turns(Run(0, "core"), Run(1, "core")),
-        reject.BalanceRefused,
+        reject.OrderRefused,
     ),
     Wrong(
         "order",

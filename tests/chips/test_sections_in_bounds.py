@@ -18,6 +18,7 @@ from pavane.ir.program import Program
 from pavane.passes.from_qwen_ops import decoder_sections
 from pavane.pipeline import run_passes
 from pavane.sim import Simulator
+from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.tensor_graph.bound import worst_ratio
 from pavane.tensor_graph.reference import quantise_q8
@@ -69,13 +70,12 @@ def array(tensor, symbols, greatest, rng):
     return numbers.astype({"f32": np.float32, "f16": np.float16}[tensor.dtype])
 
 
-@pytest.mark.parametrize("rows", [1, "rows"])
-@pytest.mark.parametrize("name", sorted(SMALL))
-def test_each_section_of_a_layer_is_within_its_bound(name, rows):
-    target, config, rng = load_target("wormhole_n150"), small(name), np.random.default_rng(5)
+def worst_of_sections(name: str, rows: int | str, target: SpatialTarget) -> dict[str, float]:
+    """By section of a layer: the greatest error over its bound."""
+    config, rng = small(name), np.random.default_rng(5)
     forward = decoder_sections(config, stored_weights(config), target, rows=rows, contract="FLOAT", context=CONTEXT)
     wanted = {"pos": 0 if rows == 1 else 11, "rows": 1 if rows == 1 else 7}
-    judged = 0
+    worst = {}
     for section in forward.sections:
         program = run_passes(by_itself(section), target)
         symbols = {s.name: wanted[s.name] for s in program.symbols}
@@ -87,7 +87,13 @@ def test_each_section_of_a_layer_is_within_its_bound(name, rows):
         simulator = Simulator(program, target, resident, timing=False)
         result = simulator.launch(symbols, {n: a for n, a in given.items() if n not in resident})
         after = {**given, **result.outputs, **result.state}
-        ratio = worst_ratio(program, given, after, symbols, 0, target)
-        assert ratio <= 1, section.name
-        judged += ratio > 0
-    assert judged >= 7
+        worst[section.name] = worst_ratio(program, given, after, symbols, 0, target)
+    return worst
+
+
+@pytest.mark.parametrize("rows", [1, "rows"])
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_each_section_of_a_layer_is_within_its_bound(name, rows):
+    worst = worst_of_sections(name, rows, load_target("wormhole_n150"))
+    assert max(worst.values()) <= 1, worst
+    assert sum(ratio > 0 for ratio in worst.values()) >= 7

@@ -13,7 +13,6 @@ from pavane.ir.program import (
     Compute,
     Counter,
     Fence,
-    Fifo,
     Front,
     Init,
     Load,
@@ -254,10 +253,6 @@ def test_only_resident_programs_of_this_target(toy, host):
     twice = replace(program, workers=(*program.workers, replace(program.workers[0], name="again")))
     with pytest.raises(ArgumentReject, match=r"workers leadA and again share reader_a of site \(0, 0\)"):
         simulate(twice, toy, functional=False)
-    shape = program.shapes[0]
-    forwarded = replace(shape, fifos=(*shape.fifos, Fifo("fF", "FORWARDED", 1, 1, "f32", 1, 0)))
-    with pytest.raises(ArgumentReject, match="forwarded"):
-        simulate(replace(program, shapes=(forwarded,)), toy, functional=False)
 
 
 def test_a_store_stays_in_its_transition(toy):

@@ -10,7 +10,7 @@ writes is compared with the section's spec, which `meaning` evaluates on its own
 
     spaces   bytes and their shadows        terms    expressions on numbers       meaning  specs
     expand   workers as lists of steps      compute  ops                         machine  interleavings
-    chip     what the target does not have          judge    the verdict
+    chip     what the target does not have          contract what no program may say          judge    the verdict
 """
 
 from __future__ import annotations

@@ -1,11 +1,27 @@
-"""What the chip does not have: roles of engines, in-place memory, multicast, FIFOs, counters."""
+"""What the chip does not have: roles of engines, in-place memory, multicast, FIFOs, counters, products, their sums."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
-from pavane.ir.program import Compute, Init, Load, Loop, Process, Program, Send, Step, Store
-from pavane.targets.descriptor import SpatialTarget
+from pavane.ir.program import (
+    Compute,
+    Init,
+    Load,
+    Loop,
+    MatmulTiles,
+    Process,
+    Program,
+    Send,
+    Shape,
+    Step,
+    Store,
+    Tensor,
+)  # fmt: skip
+from pavane.ir.types import row_bytes
+from pavane.targets.descriptor import Engine, SpatialTarget
+from tests.oracle.meaning import extents
 from tests.oracle.spaces import Fault
 
 _ROLES: dict[type, str] = {Load: "reader", Send: "reader", Store: "writer", Compute: "compute", Init: "compute"}
@@ -24,13 +40,50 @@ def require_on_chip(program: Program, target: SpatialTarget) -> None:
                     raise Fault(f"chip: engine {process.engine} is no {role}")
                 if isinstance(step, Send) and not target.noc.multicast and _members(process) > 1:
                     raise Fault("chip: no multicast")
+                if isinstance(step, Compute) and isinstance(step.op, MatmulTiles):
+                    _require_product(shape, step.op, engines[process.engine])
         if len(shape.fifos) > target.fifos.per_site:
             raise Fault("chip: too many FIFOs")
         if not target.alias and any(f.kind == "ALIAS" for f in shape.fifos):
             raise Fault("chip: no memory in place")
     for counter in (*program.counters, *(c for s in program.shapes for c in s.counters)):
-        if not 0 <= counter.id < target.counters.per_site or counter.bits != target.counters.bits:
-            raise Fault(f"chip: no counter {counter.id} of {counter.bits} bits")
+        kind = (counter.bits, counter.kind)
+        if not 0 <= counter.id < target.counters.per_site or kind != (target.counters.bits, target.counters.kind):
+            raise Fault(f"chip: no counter {counter.id} of {kind}")
+    for tensor in program.tensors:
+        place = target.dram if tensor.home == "dram" else target.memory
+        if tensor.role == "SCRATCH" and tensor.offset % place.alignment_bytes:
+            raise Fault(f"chip: {tensor.name} is not aligned")
+        if tensor.home == "sites":
+            _require_copies(program, tensor, target)
+
+
+def _require_copies(program: Program, tensor: Tensor, target: SpatialTarget) -> None:
+    """SCRATCH with a copy on every site, which sections know, inside what local memory is free to programs."""
+    bound = {(i.shape, b.formal) for i in program.instances for b in i.bindings if b.tensor == tensor.name}
+    formals = [f for s in program.shapes for f in s.formals if (s.name, f.name) in bound]
+    most = extents(tensor.shape, {s.name: s.hi for s in program.symbols})
+    end = tensor.offset + prod(most[:-1]) * row_bytes(tensor.dtype, most[-1])
+    if tensor.role != "SCRATCH" or target.alias or any(f.home != "sites" for f in formals):
+        raise Fault(f"chip: {tensor.name} cannot lie on the sites")
+    if tensor.offset % target.memory.alignment_bytes or not target.memory.reserved_bytes <= tensor.offset:
+        raise Fault(f"chip: {tensor.name} stands at {tensor.offset} of every site")
+    if end > target.memory.bytes:
+        raise Fault(f"out of bounds: {tensor.name} ends at {end} of every site")
+
+
+def _require_product(shape: Shape, op: MatmulTiles, engine: Engine) -> None:
+    """The engine multiplies these types, sums in this order into this type, and the contract says so."""
+    held = {b.name: b.dtype for b in (*shape.fifos, *shape.carries)}
+    a, b, sums = held[op.a.name], held[op.b.name], held[op.dst.name]
+    stated = tuple(dtype for _, dtype in shape.numerics.operands)
+    modes = [m for m in engine.matrix if m.a in (a, *stated) and m.b in (b, *stated) and m.accumulator == sums]
+    tree = (op.tree.atom, op.tree.lanes, op.tree.fused)
+    orders = {(0, m.lanes if op.transposed else 1, m.fused) for m in modes}
+    if tree not in orders or sums != shape.numerics.accumulator or op.dst.name not in {c.name for c in shape.carries}:
+        raise Fault(f"chip: engine {engine.name} has no product {a} x {b} that sums into {sums} in that order")
+    if (a == "q8_0") != (b == "q8_0" and shape.numerics.contract == "INT8_ACTIVATIONS"):
+        raise Fault(f"chip: a product {a} x {b} under {shape.numerics.contract}")
 
 
 def steps_of(body: tuple) -> Iterator[Step]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from pavane.ir.expr import At, Indirect, walk
-from pavane.ir.program import Compute, Formal, Generic, Init, Load, Program, Ref, Send, Span, Store, Window
+from pavane.ir.expr import At, Indirect, names, walk
+from pavane.ir.program import Compute, Formal, Generic, Init, Load, MatmulTiles, Program, Ref, Send, Span, Store, Window
 from pavane.ir.types import block_elements, row_bytes
 from tests.oracle.expand import Action, Context, sites_of
 from tests.oracle.meaning import Expected, extents
 from tests.oracle.spaces import Box, Fault, Space
-from tests.oracle.terms import Scope, over, value_of
+from tests.oracle.terms import RANGE, Scope, over, value_of
 
 if TYPE_CHECKING:
     from tests.oracle.machine import Machine, Slot
@@ -34,13 +34,14 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
 class Effects:
     """Tensors of one run and what the current epoch must store."""
 
-    def __init__(self, program: Program, tensors: dict[str, tuple[Space, int]], symbols: dict[str, int]) -> None:
+    def __init__(self, program: Program, tensors: dict[str, tuple[Space | None, int]], symbols: dict[str, int]) -> None:
         self.program, self.tensors, self.symbols = program, tensors, symbols
         self.expected: list[dict[str, Expected]] = []
         self.stored: dict[tuple[int, str], np.ndarray] = {}
+        self.summed: dict[tuple, dict[str, np.ndarray]] = {}
 
     def spaces(self) -> Iterable[Space]:
-        return {id(space): space for space, _ in self.tensors.values()}.values()
+        return {id(space): space for space, _ in self.tensors.values() if space is not None}.values()
 
     def expect(self, symbols: dict[str, int], expected: list[dict[str, Expected]]) -> None:
         self.symbols, self.expected, self.stored = symbols, expected, {}
@@ -92,6 +93,7 @@ class Effects:
             return touches
         if row < 0 or row + len(bases) > len(slot.rows) or cols > slot.width:
             raise Fault(f"out of bounds: a load of {len(bases)} x {cols} at row {row} of {step.fifo}")
+        space = space or machine.memory(site)
         source = Box(space, tuple(bases), col, cols, formal.dtype)
         if slot.alias:
             if row or any(slot.rows):
@@ -122,11 +124,14 @@ class Effects:
             raise Fault(f"out of bounds: a store of {len(bases)} x {cols} from {step.fifo}")
         thread = machine.task_count + i
         source = _box(slot, 0, len(bases), 0, cols)
-        target = Box(space, tuple(bases), col, cols, formal.dtype)
         values = source.read(f"a store to {step.tensor}")
-        target.write(values)
+        touches.append((source.space, source.covered, False, thread))
+        for place in [space] if space is not None else machine.all_memories():
+            target = Box(place, tuple(bases), col, cols, formal.dtype)
+            target.write(values)
+            touches.append((place, target.covered, True, thread))
         self._compare(action.context, formal, step.window, starts, values)
-        return [*touches, (source.space, source.covered, False, thread), (space, target.covered, True, thread)]
+        return touches
 
     def _compare(self, context: Context, formal: Formal, window: Window, starts: list[int], values: np.ndarray) -> None:
         want = self.expected[context.index].get(formal.name)
@@ -191,8 +196,10 @@ class Effects:
 
     def _window(
         self, action: Action, formal: Formal, window: Window, starts: list[int]
-    ) -> tuple[Space, list[int], int, int]:
-        """(space, addresses of the rows at column 0, first column, columns), clipped; no rows where it is empty."""
+    ) -> tuple[Space | None, list[int], int, int]:
+        """(space, addresses of the rows at column 0, first column, columns), clipped; no rows where it is empty. No
+        space: the tensor lies on every site.
+        """
         shape = extents(formal.shape, self.symbols)
         if (
             len(shape) != len(starts)
@@ -245,13 +252,15 @@ class Effects:
             raise Fault(f"misuse: {action.step.carry} is no carry")
         box = _box(slot, 0, len(slot.rows), 0, slot.width)
         box.write(np.asarray(carry.initial))
+        self.summed.pop((machine.tasks[i].site, action.context.shape.name, carry.name), None)
         return [(box.space, box.covered, True, -1)]
 
     def _compute(self, machine: Machine, i: int, action: Action) -> list:
         op, env = action.step.op, action.env
-        if any(_length(g, env) == 0 for g in op.guard):
-            return []
         rows, cols = _length(op.rows, env), _length(op.cols, env)
+        if any(_length(g, env) == 0 for g in op.guard):
+            self._forget(machine, i, action, rows, cols)
+            return []
         if not rows or not cols:
             return []
         touches: list = []
@@ -259,11 +268,13 @@ class Effects:
         slot = self._buffer(machine, i, action.context, op.dst.name, written=True)
         if isinstance(op, Generic):
             values = self._generic(machine, i, action, rows, cols, touches)
+            self.summed.pop((machine.tasks[i].site, action.context.shape.name, op.dst.name), None)
             if block_elements(slot.dtype) > 1 and (op.dst.col.evaluate(env) % 32 or cols % 32):
                 raise Fault("misuse: a Generic writes a part of a block")
         else:
             k = _length(op.k, env)
             b_rows, b_cols = (cols, k) if op.transposed else (k, cols)
+            self._require_ascending(machine, i, action, op, rows, cols, k)
             a = self._operand(machine, i, action, op.a, rows, k, touches)
             b = self._operand(machine, i, action, op.b, b_rows, b_cols, touches)
             if op.dst.name in (op.a.name, op.b.name):
@@ -271,8 +282,38 @@ class Effects:
             old = self._operand(machine, i, action, op.dst, rows, cols, touches)
             values = old + (a @ (b.T if op.transposed else b) if k else 0.0)
         box = _box(slot, op.dst.row.evaluate(env), rows, op.dst.col.evaluate(env), cols)
+        _require_integers(values, slot.dtype, op.dst.name)
         box.write(rounded(values, slot.dtype) if exact else values)
         return [*touches, (box.space, box.covered, True, -1)]
+
+    def _require_ascending(
+        self, machine: Machine, i: int, action: Action, op: MatmulTiles, rows: int, cols: int, k: int
+    ) -> None:
+        """A sum takes its terms in ascending k (docs/ir.md, Sums): k is the column of the tensor that `a` was loaded
+        from; an `a` that was computed says nothing.
+        """
+        source = self._buffer(machine, i, action.context, op.a.name)
+        if source.origin is None or not k:
+            return
+        slot, env = self._buffer(machine, i, action.context, op.dst.name, written=True), action.env
+        sums = self.summed.setdefault((machine.tasks[i].site, action.context.shape.name, op.dst.name), {})
+        last = sums.setdefault(source.formal, np.full((len(slot.rows), slot.width), -1))
+        first, row, col = source.origin[0][-1] + op.a.col.evaluate(env), op.dst.row.evaluate(env), op.dst.col.evaluate(env)
+        part = last[max(row, 0) : row + rows, max(col, 0) : col + cols]
+        if (part >= first).any():
+            raise Fault(f"wrong order: {op.dst.name} adds k = {first} of {source.formal} after k = {part.max()}")
+        part[...] = first + k - 1
+
+    def _forget(self, machine: Machine, i: int, action: Action, rows: int, cols: int) -> None:
+        """What an op would have assigned, had its guard not been empty, is not there for those without that guard."""
+        op, env = action.step.op, action.env
+        if not (isinstance(op, Generic) and rows and cols) or op.dst.name in names(op.expr):
+            return
+        slot = self._buffer(machine, i, action.context, op.dst.name, written=True)
+        row, col = op.dst.row.evaluate(env), op.dst.col.evaluate(env)
+        if min(row, col) >= 0 and row + rows <= len(slot.rows) and col + cols <= slot.width:
+            box = _box(slot, row, rows, col, cols)
+            box.space.owner[box.covered[: box.first.size * box.size]] = -1
 
     def _operand(
         self, machine: Machine, i: int, action: Action, ref: Ref, rows: int, cols: int, touches: list
@@ -309,6 +350,14 @@ class Effects:
                 _require_same_place(node, op, env, own[op.dst.name], rows, cols)
         scope = Scope({"LV_GEN_ROW": rows, "LV_GEN_COL": cols}, env, read)
         return over(value_of(op.expr, scope), ("LV_GEN_ROW", "LV_GEN_COL"), (rows, cols))
+
+
+def _require_integers(values: np.ndarray, dtype: str, name: str) -> None:
+    """An integer type holds the integers of its range and nothing else."""
+    if dtype in RANGE:
+        low, high = RANGE[dtype]
+        if not ((values == np.trunc(values)) & (values >= low) & (values <= high)).all():
+            raise Fault(f"wrong value: {name} of {dtype} does not hold what is assigned to it")
 
 
 def _require_same_place(

@@ -93,10 +93,7 @@ def _run(
     process = next((p for p in shape.processes if p.name == turn.process), None)
     if process is None:
         raise Fault(f"misuse: no process {turn.process}")
-    home = instance.home
-    x0 = process.rect.x0.const + (home.x0.const if home else 0)
-    y0 = process.rect.y0.const + (home.y0.const if home else 0)
-    x1, y1 = process.rect.x1.const - process.rect.x0.const + x0, process.rect.y1.const - process.rect.y0.const + y0
+    x0, x1, y0, y1 = (e.const for e in (process.rect.x0, process.rect.x1, process.rect.y0, process.rect.y1))
     if not (x0 <= site[0] < x1 and y0 <= site[1] < y1) or process.engine != engine:
         raise Fault(f"misuse: {turn.process} runs where it does not belong")
     env = {**symbols, "SITE_X": site[0] - x0, "SITE_Y": site[1] - y0}

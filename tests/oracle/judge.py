@@ -16,6 +16,7 @@ from pavane.ir.types import Const, Ints, row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.chip import require_on_chip
 from tests.oracle.compute import Effects, rounded
+from tests.oracle.contract import require_contract, require_extents
 from tests.oracle.expand import MOST_STEPS, Task, TooLarge, tasks_of
 from tests.oracle.machine import Machine
 from tests.oracle.meaning import expectations, extents
@@ -37,13 +38,26 @@ class Verdict:
 
 
 def judge(
-    program: Program, target: SpatialTarget, seed: int = 0, most_steps: int = MOST_STEPS, points: int = 3
+    program: Program,
+    target: SpatialTarget,
+    seed: int = 0,
+    most_steps: int = MOST_STEPS,
+    points: int = 3,
+    interleavings: int = 10_000,
+    meant: Program | None = None,
 ) -> Verdict:
-    """Run it. Interleavings beside the first are tried where several processes post to one counter."""
+    """Run it. At most `interleavings` beside the first are tried, where there are counters.
+
+    `meant`: the program whose specs and bindings say what must come out, where that is another one.
+    """
     try:
+        require_contract(program, target)
         require_on_chip(program, target)
         for symbols in _points(program, points):
-            _run(program, target, symbols, seed, most_steps)
+            require_extents(program, symbols)
+            _run(program, target, symbols, seed, most_steps, interleavings, meant or program)
+            if any(shape.numerics.exact for shape in program.shapes):
+                _run(program, target, symbols, seed, most_steps, 0, meant or program, extreme=True)
     except Fault as fault:
         return Verdict(str(fault))
     except TooLarge as large:
@@ -63,23 +77,35 @@ def _points(program: Program, most: int) -> Iterator[Symbols]:
         yield dict(zip(names, point, strict=True))
 
 
-def _run(program: Program, target: SpatialTarget, symbols: Symbols, seed: int, most_steps: int) -> None:
+def _run(
+    program: Program,
+    target: SpatialTarget,
+    symbols: Symbols,
+    seed: int,
+    most_steps: int,
+    interleavings: int,
+    meant: Program,
+    extreme: bool = False,
+) -> None:
+    """`extreme`: integers are as large as their fills allow, or one less."""
     rng = np.random.default_rng(seed)
     tasks = tasks_of(program, target, symbols, most_steps)
     machine = _machine(program, target, symbols, len(tasks))
-    data = _first_data(program, symbols, rng)
+    data = _first_data(program, symbols, rng, extreme)
     for epoch in range(2):
         now = symbols if epoch == 0 else _next(program, symbols)
         tasks = tasks_of(program, target, now, most_steps)
-        _fill(program, machine.effects, data, now, rng)
-        machine.effects.expect(now, expectations(program, data, now))
+        _fill(program, machine.effects, data, now, rng, extreme)
+        machine.forget_copies()
+        machine.effects.expect(now, expectations(meant, data, now))
         machine.launch(tasks, _rounds(), numbers=True)
         machine.effects.require_all_stored()
         _require_transitions(program, machine.effects, now)
         _require_outputs(program, machine.effects, now)
         if epoch == 0:
             first = tasks
-    for policy in _policies(program, first, random.Random(seed)):
+    policies = list(_policies(program, first, random.Random(seed)))
+    for policy in random.Random(seed).sample(policies, min(len(policies), interleavings)):
         again = _machine(program, target, symbols, len(first))
         again.effects = machine.effects
         for task in first:
@@ -107,13 +133,15 @@ def _same(machine: Machine, space: Space) -> Space:
 def _machine(program: Program, target: SpatialTarget, symbols: Symbols, tasks: int) -> Machine:
     machine = Machine(program, target, Effects(program, {}, symbols), tasks)
     most = {s.name: s.hi for s in program.symbols}
-    arena = max([t.offset + _bytes(t, most) for t in program.tensors if t.role == "SCRATCH"], default=0)
+    beside = [t for t in program.tensors if t.role == "SCRATCH" and t.home == "dram"]
+    arena = max([t.offset + _bytes(t, most) for t in beside], default=0)
     scratch = Space("SCRATCH", max(arena, 1), machine.threads)
     for tensor in program.tensors:
         if tensor.role == "SCRATCH":
             if tensor.offset < 0:
                 raise Fault(f"misuse: {tensor.name} has no place")
-            machine.effects.tensors[tensor.name] = (scratch, tensor.offset)
+            place = scratch if tensor.home == "dram" else None
+            machine.effects.tensors[tensor.name] = (place, tensor.offset)
         else:
             machine.effects.tensors[tensor.name] = (Space(tensor.name, _bytes(tensor, most), machine.threads), 0)
     return machine
@@ -124,7 +152,9 @@ def _bytes(tensor: Tensor, symbols: Symbols) -> int:
     return prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
 
 
-def _first_data(program: Program, symbols: Symbols, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _first_data(
+    program: Program, symbols: Symbols, rng: np.random.Generator, extreme: bool
+) -> dict[str, np.ndarray]:
     most = {s.name: s.hi for s in program.symbols}
     data = {t.name: np.full(prod(extents(t.shape, most)), np.nan) for t in program.tensors}
     for tensor in program.tensors:
@@ -133,17 +163,20 @@ def _first_data(program: Program, symbols: Symbols, rng: np.random.Generator) ->
             if tensor.role == "STATE" and tensor.transition is not None:
                 row = tensor.transition.row.evaluate(symbols)
                 count = row * prod(extents(tensor.shape, symbols)[1:])
-            data[tensor.name][:count] = _values(program, tensor, count, rng)
+            data[tensor.name][:count] = _values(program, tensor, count, rng, extreme)
     return data
 
 
-def _values(program: Program, tensor: Tensor, count: int, rng: np.random.Generator) -> np.ndarray:
+def _values(program: Program, tensor: Tensor, count: int, rng: np.random.Generator, extreme: bool) -> np.ndarray:
     if isinstance(tensor.fill, Const):
         return np.full(count, tensor.fill.value)
     limits = (tensor.fill.lo, tensor.fill.hi) if isinstance(tensor.fill, Ints) else _index_range(program, tensor.name)
     if limits is not None:
         values = rng.integers(limits[0], limits[1] + 1, count).astype(float)
-        values[rng.random(count) < 0.5] = max(limits, key=abs)
+        largest = max(limits, key=abs)
+        values[rng.random(count) < 0.5] = largest
+        if extreme and limits[0] < limits[1]:
+            values = largest - np.sign(largest) * (rng.random(count) < 0.125)
         return values
     return rounded(rng.standard_normal(count), tensor.dtype)
 
@@ -168,7 +201,12 @@ def _indirects(body: tuple) -> Iterator[Indirect]:
 
 
 def _fill(
-    program: Program, effects: Effects, data: dict[str, np.ndarray], symbols: Symbols, rng: np.random.Generator
+    program: Program,
+    effects: Effects,
+    data: dict[str, np.ndarray],
+    symbols: Symbols,
+    rng: np.random.Generator,
+    extreme: bool,
 ) -> None:
     """What stands in memory at a launch: inputs fresh, weights and caches as they are, nothing else."""
     for tensor in program.tensors:
@@ -176,11 +214,12 @@ def _fill(
         if tensor.role == "INPUT":
             count = prod(extents(tensor.shape, symbols))
             flat[:] = np.nan
-            flat[:count] = _values(program, tensor, count, rng)
+            flat[:count] = _values(program, tensor, count, rng, extreme)
         elif tensor.role in ("SCRATCH", "OUTPUT"):
             flat[:] = np.nan
         space, _ = effects.tensors[tensor.name]
-        space.forget_values()
+        if space is not None:
+            space.forget_values()
     for tensor in program.tensors:
         if tensor.role not in ("SCRATCH", "OUTPUT"):
             _lay(effects.tensors[tensor.name][0], tensor, data[tensor.name], symbols)
@@ -255,8 +294,10 @@ def _rounds() -> Callable[[list[int]], int]:
 
 
 def _policies(program: Program, tasks: list[Task], rng: random.Random) -> Iterator[Callable[[list[int]], int]]:
-    """Fixed priorities: each task last, each task first, some at random. Only where the order of posts can matter."""
-    if not _several_posters(program):
+    """Fixed priorities: each task last, each task first, some at random. Only where there are posts, whose order and
+    whose number in flight can differ.
+    """
+    if not program.counters and not any(shape.counters for shape in program.shapes):
         return
     count = len(tasks)
     for i in range(count):
@@ -273,26 +314,3 @@ def _policies(program: Program, tasks: list[Task], rng: random.Random) -> Iterat
 def _priorities(order: list[int]) -> Callable[[list[int]], int]:
     place = {task: p for p, task in enumerate(order)}
     return lambda ready: min(ready, key=place.__getitem__)
-
-
-def _several_posters(program: Program) -> bool:
-    """Can one counter of a site get posts of more than one task? Where more than one process or site posts to it."""
-    if program.counters:
-        return True
-    for shape in program.shapes:
-        posters: dict[str, int] = {}
-        for process in shape.processes:
-            area = (process.rect.x1.const - process.rect.x0.const) * (process.rect.y1.const - process.rect.y0.const)
-            for name in {s.counter for s in _posts(process.body)}:
-                posters[name] = posters.get(name, 0) + area
-        if any(n > 1 for n in posters.values()):
-            return True
-    return False
-
-
-def _posts(body: tuple) -> Iterator[Post]:
-    for node in body:
-        if isinstance(node, Loop):
-            yield from _posts(node.body)
-        elif isinstance(node, Post):
-            yield node

@@ -7,9 +7,11 @@ that needs it (the first posts to arrive that make the sum), access -> fence.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -28,12 +30,14 @@ from pavane.ir.program import (
     Reserve,
     Send,
     Store,
+    Tensor,
     Wait,
 )  # fmt: skip
 from pavane.ir.types import row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.compute import Effects
 from tests.oracle.expand import Action, Context, Site, Task, sites_of
+from tests.oracle.meaning import extents
 from tests.oracle.spaces import Fault, Space
 
 
@@ -90,6 +94,12 @@ class Signal:
     waiters: set[str] = field(default_factory=set)
 
 
+def tensor_bytes(tensor: Tensor, program: Program) -> int:
+    """The most that it takes for any value of the symbols."""
+    shape = extents(tensor.shape, {s.name: s.hi for s in program.symbols})
+    return prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
+
+
 class Machine:
     """All state of a run. `launch` runs one epoch under a policy that picks among the tasks that may go on."""
 
@@ -104,6 +114,7 @@ class Machine:
         self.flags: dict[Site, Space] = {}
         self.queues: dict[tuple, Queue] = {}
         self.signals: dict[tuple, Signal] = {}
+        self.known_signals: dict[tuple, Signal] = {}
         self.async_count = [0] * self.threads
 
     # --- state that comes to be on first use ---
@@ -116,11 +127,24 @@ class Machine:
                 for f in s.fifos
             ]
             ends += [c.address + c.rows * row_bytes(c.dtype, c.cols) for s in self.program.shapes for c in s.carries]
+            ends += [t.offset + tensor_bytes(t, self.program) for t in self.program.tensors if t.home == "sites"]
             self.memories[site] = Space(
                 f"memory of {site}", min(self.target.memory.bytes, max([*ends, 1])), self.threads
             )
             self.flags[site] = Space(f"reservations of {site}", 512, self.threads)
         return self.memories[site]
+
+    def all_memories(self) -> list[Space]:
+        """Of every site of the chip."""
+        grid = self.target.grid
+        return [self.memory((x, y)) for y in range(grid.height) for x in range(grid.width)]
+
+    def forget_copies(self) -> None:
+        """At a launch nothing stands in the tensors that lie on the sites."""
+        for tensor in self.program.tensors:
+            if tensor.home == "sites":
+                for memory in self.all_memories():
+                    memory.owner[tensor.offset : tensor.offset + tensor_bytes(tensor, self.program)] = -1
 
     def queue(self, context: Context, site: Site, name: str) -> Queue:
         key = (site, context.shape.name, name)
@@ -161,6 +185,12 @@ class Machine:
         return Slot(rows, carry.cols, carry.dtype, False)
 
     def signal(self, context: Context | None, site: Site, name: str) -> Signal:
+        known = (-1 if context is None else context.index, site, name)
+        if known not in self.known_signals:
+            self.known_signals[known] = self._find_signal(context, site, name)
+        return self.known_signals[known]
+
+    def _find_signal(self, context: Context | None, site: Site, name: str) -> Signal:
         listed = self.program.counters if context is None else context.shape.counters
         counter: Counter | None = next((c for c in listed if c.name == name), None)
         if counter is None:
@@ -183,25 +213,39 @@ class Machine:
         self.tasks, self.numbers = tasks, numbers
         self.clocks = [np.zeros(self.threads, np.int64) for _ in tasks]
         self.async_count = [0] * self.threads
+        self.under_way: list[list] = [[] for _ in tasks]
         for queue in self.queues.values():
             queue.push_clocks = [self._nothing()] * queue.pushed
             queue.pop_clocks = [self._nothing()] * queue.popped
         for signal in self.signals.values():
             signal.arrived = [(signal.posted, self._nothing())]
         at = [0] * len(tasks)
-        while True:
-            ready = [
-                i for i, task in enumerate(tasks) if at[i] < len(task.actions) and self._can(i, task.actions[at[i]])
-            ]
-            if not ready:
-                break
+        ready: list[int] = []
+        blocked = set(range(len(tasks)))
+        self._wake(ready, blocked, at)
+        while ready:
             i = choose(ready)
+            step = tasks[i].actions[at[i]].step
             self._step(i, tasks[i].actions[at[i]])
             at[i] += 1
+            if at[i] == len(tasks[i].actions) or not self._can(i, tasks[i].actions[at[i]]):
+                ready.remove(i)
+                blocked.add(i)
+            if isinstance(step, Push | Pop | Post):
+                self._wake(ready, blocked, at)
         stuck = [f"{t.name} at {t.actions[at[i]].step}" for i, t in enumerate(tasks) if at[i] < len(t.actions)]
         if stuck:
             raise Fault(f"deadlock: {'; '.join(stuck)[:300]}")
         self._require_clean()
+
+    def _wake(self, ready: list[int], blocked: set[int], at: list[int]) -> None:
+        """Move those that may go on to `ready`. Who may go on still may whatever the others do, or they share an end of
+        a FIFO or a counter, which is a fault.
+        """
+        woken = [i for i in blocked if at[i] < len(self.tasks[i].actions) and self._can(i, self.tasks[i].actions[at[i]])]
+        for i in woken:
+            blocked.remove(i)
+            insort(ready, i)
 
     def _nothing(self) -> np.ndarray:
         return np.zeros(self.threads, np.int64)
@@ -261,6 +305,7 @@ class Machine:
         queue, who = self._end(i, action, "push")
         if not queue.reserved:
             raise Fault(f"misuse: {who} pushes {queue.fifo.name} without a slot")
+        self._require_ended(i, queue.fifo.name, (Load, Send))
         self._flag(i, queue, write=True)
         queue.reserved = False
         queue.pushed += 1
@@ -277,11 +322,17 @@ class Machine:
         queue, who = self._end(i, action, "pop")
         if not queue.held:
             raise Fault(f"misuse: {who} pops {queue.fifo.name} without a slot")
+        self._require_ended(i, queue.fifo.name, (Store,))
         if queue.alias_thread >= 0:
             self.clocks[i][queue.alias_thread] = max(self.clocks[i][queue.alias_thread], queue.front.taken)
         queue.held = False
         queue.popped += 1
         queue.pop_clocks.append(self.clocks[i].copy())
+
+    def _require_ended(self, i: int, fifo: str, kinds: tuple[type, ...]) -> None:
+        """A slot changes hands only after the fence of its transfers (docs/ir.md, Asynchrony)."""
+        if any(isinstance(step, kinds) and step.fifo == fifo for step in self.under_way[i]):
+            raise Fault(f"race: {self.tasks[i].name} hands over {fifo} before its transfers have ended")
 
     def _end(self, i: int, action: Action, end: str) -> tuple[Queue, str]:
         queue = self.queue(action.context, self.tasks[i].site, action.step.fifo)
@@ -359,6 +410,9 @@ class Machine:
             queue = self.queue(action.context, self.tasks[i].site, step.fifo)
             if queue.alias_thread >= 0:
                 queue.filling.taken = self.async_count[queue.alias_thread]
+                return
+        if isinstance(step, Load | Store | Send):
+            self.under_way[i].append(step)
         if isinstance(step, Send):
             self._reach(i, action)
 
@@ -371,6 +425,7 @@ class Machine:
     def _fence(self, i: int, action: Action) -> None:
         a = self.task_count + i
         self.clocks[i][a] = self.async_count[a]
+        self.under_way[i].clear()
 
     def _begin(self, i: int, action: Action) -> None:
         """A section starts with nothing in the carries of its processes."""

@@ -13,7 +13,7 @@ from tests.oracle.spaces import Fault
 
 Labelled = tuple[tuple[str, ...], np.ndarray]
 Read = Callable[[At, tuple[np.ndarray, ...]], np.ndarray]
-_RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
+RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
 
 
 class Scope:
@@ -86,7 +86,7 @@ def _spread(value: Labelled, names: tuple[str, ...]) -> np.ndarray:
 
 def _apply(expr: Fn, args: list[np.ndarray]) -> np.ndarray:
     if expr.op == "cast":
-        return np.clip(np.trunc(args[0]), *_RANGE[expr.dtype])
+        return np.clip(np.trunc(args[0]), *RANGE[expr.dtype])
     return _FUNCTIONS[expr.op](*args)
 
 

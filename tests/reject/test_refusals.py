@@ -77,6 +77,11 @@ def too_many_fifos(_: Path) -> None:
     size_buffers(before("size_buffers", section()), replace(TOY, fifos=replace(TOY.fifos, per_site=1)))
 
 
+def out_of_registers(_: Path) -> None:
+    one = tuple(replace(engine, register_tiles=1) for engine in TOY.engines)
+    fuse_generic(before("fuse_generic", section()), replace(TOY, engines=one))
+
+
 def out_of_counters(_: Path) -> None:
     few = replace(TOY, counters=replace(TOY.counters, per_site=1))
     synthesize_handshakes(before("synthesize_handshakes", section()), few)
@@ -143,10 +148,11 @@ CASES = {
     "TooFewSites": too_few_sites,
     "MemoryExceeded": memory_exceeded,
     "TooManyFifos": too_many_fifos,
+    "OutOfRegisters": out_of_registers,
     "OutOfCounters": out_of_counters,
     "ComposeReject": compose_refused,
 }
-NEEDS_NUMBERS = ("NoPlan", "TooFewSites", "MemoryExceeded", "TooManyFifos", "OutOfCounters")
+NEEDS_NUMBERS = ("NoPlan", "TooFewSites", "MemoryExceeded", "TooManyFifos", "OutOfRegisters", "OutOfCounters")
 
 
 def raised(name: str, directory: Path) -> SpatialReject:
@@ -173,7 +179,7 @@ def test_what_does_not_fit_says_how_much_is_needed_and_there(name, tmp_path):
     assert error.remedy
 
 
-@pytest.mark.parametrize("name", ["NoPlan", "MemoryExceeded", "TooManyFifos", "OutOfCounters"])
+@pytest.mark.parametrize("name", ["NoPlan", "MemoryExceeded", "TooManyFifos", "OutOfRegisters", "OutOfCounters"])
 def test_a_sum_has_its_terms(name, tmp_path):
     assert raised(name, tmp_path).terms
 

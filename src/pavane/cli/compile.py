@@ -10,6 +10,7 @@ import typer
 
 from pavane.artefact import Artefact, ModelInfo, WeightReference, weight_reference, write_artefact
 from pavane.cli.console import Watch, say, watching
+from pavane.cli.context import ContextOption
 from pavane.cli.contracts import DEFAULT_CONTRACT
 from pavane.cli.passes_seen import PassesSeen
 from pavane.reject import ArgumentReject
@@ -31,7 +32,7 @@ def compile_(
     contract: Annotated[
         str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")
     ] = DEFAULT_CONTRACT,
-    context: Annotated[int | None, typer.Option(help="Positions that the caches hold.")] = None,
+    context: ContextOption = None,
     dump: Annotated[Path | None, typer.Option(help="Write a numbered file a pass into this directory.")] = None,
 ) -> None:
     """Take a model or an op through every pass; write the certified program."""

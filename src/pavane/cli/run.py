@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pavane.cli.console import say, show_text, watching
+from pavane.cli.context import ContextOption
 from pavane.cli.contracts import DEFAULT_CONTRACT
 from pavane.reject import ArgumentReject
 
@@ -25,7 +26,7 @@ def run(
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest tokens only (0: all).")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens of this total probability.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal text.")] = 0,
-    context: Annotated[int | None, typer.Option(help="Positions that the caches hold.")] = None,
+    context: ContextOption = None,
     cores: Annotated[int | None, typer.Option(help="Use so many cores (default: all).")] = None,
     contract: Annotated[
         str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")
@@ -58,11 +59,16 @@ def run(
         check_prompt(ids, loaded, loaded.context)
         session = Session(loaded, target, observer=watch.passes)
         ready_seconds = time.perf_counter() - start
-    stream = StreamDecoder(tokenizer)
+    stream, shown = StreamDecoder(tokenizer), 0
     with session:
         for token in session.generate(ids, sampler, max_tokens, tuple(tokenizer.end_ids)):
             show_text(stream.push(token))
+            shown += 1
     show_text(stream.finish() + "\n")
+    if shown == max_tokens:
+        say(f"stopped at --max-tokens {max_tokens}: the text may go on")
+    elif session.position >= loaded.context:
+        say(f"stopped at --context {loaded.context}: its positions are full")
     timing = session.timing
     say(f"prompt {timing.prompt_tokens} tokens, {timing.prompt_rate:.1f} tokens/s")
     say(f"generation {timing.tokens} tokens, {timing.rate:.1f} tokens/s")
@@ -75,7 +81,8 @@ def _certified(artefact: Artefact) -> str:
     program = artefact.program
     certificate = program.certificate.program[:16] if program.certificate else "none"
     ranges = ", ".join(f"{s.name} {s.lo}..{s.hi}" for s in program.symbols)
+    sections, shapes = len(program.instances), len(program.shapes)
     return (
-        f"{program.name}, {len(program.instances)} sections of {len(program.shapes)} shapes, for every {ranges}; "
-        f"certificate {certificate}"
+        f"{program.name}, {sections} section{'' if sections == 1 else 's'} of {shapes} shape"
+        f"{'' if shapes == 1 else 's'}, for every {ranges}; certificate {certificate}"
     )

@@ -21,9 +21,16 @@ def targets(
     if name is not None:
         show_text("\n".join(_figures(load_target(name, cores))) + "\n")
         return
-    for known in target_names():
-        target = load_target(known)
-        show_text(f"{known:<12} {target.grid.width} x {target.grid.height} sites: {target.description}\n")
+    show_text("\n".join(_listed([load_target(known) for known in target_names()])) + "\n")
+
+
+def _listed(chips: list[SpatialTarget]) -> Iterator[str]:
+    """A line a chip, in columns."""
+    name = max(len(chip.name) for chip in chips)
+    width, height = (max(len(str(getattr(chip.grid, side))) for chip in chips) for side in ("width", "height"))
+    for chip in chips:
+        sites = f"{chip.grid.width:>{width}} x {chip.grid.height:<{height}} site{' ' if chip.sites == 1 else 's'}"
+        yield f"{chip.name:<{name}}  {sites}  {chip.description}"
 
 
 def _figures(target: SpatialTarget) -> Iterator[str]:

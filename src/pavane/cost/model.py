@@ -2,8 +2,11 @@
 
     engine    sum over the worker's steps (load: requests and bytes at the network's rate; fence: DRAM latency;
               compute: the engine's rates; push: the handover; a bound block: a request and a new stream's latency)
-    dram      bytes of all workers at the rate of all channels; a worker's bound blocks each start with a latency
-    section   max(engines, dram) + the time of one turn of every other one of them
+    dram      bytes of all workers at the rate of all channels; what a worker binds beyond its share, at a site's rate;
+              each bound block starts with a latency
+    noc       bytes of all stores to every site: a multicast holds the links of the whole grid
+    section   max(engines, dram) + the time of one turn of every other one of them (DRAM that is addressed
+              in place is read and written as an engine goes: no turns)
 
 Integers only. A multicast FIFO is read once a row (column) and sent on; its leader pays the send, the credits and the
 validity posts. On one engine a load that moves bytes, a compute and a store follow each other, which the sum over the
@@ -12,16 +15,16 @@ engine's steps says already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pavane.cost.spread import Run, Spread, slowest_runs
-from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_requests, total
+from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_requests, event_runs, total
 from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y
 from pavane.targets.descriptor import SpatialTarget
 
-DRAM = "dram"
+DRAM, NOC = "dram", "noc"
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,33 @@ def predict(
     slowest, everyone = _turns(blocks, spread), _all_turns(blocks)
     busy: dict[str, int] = {}
     units: dict[str, int] = {}
-    moved = stalled = 0
+    moved = stalled = streamed = sent = 0
     for event in _of_kinds(events, kinds or {}):
         cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread))
         turns = max(1, total(event, slowest, lambda n: 1))
         busy[event.engine] = busy.get(event.engine, 0) + cycles
         units[event.engine] = max(units.get(event.engine, 0), turns)
-        if event.kind in ("load", "bind", "store"):
+        if event.kind == "store" and event.home == "sites":
+            sent += _bytes_of_all(event, everyone, blocks, spread)
+        elif event.kind in ("load", "bind", "store") and event.home == "dram":
             moved += _bytes_of_all(event, everyone, blocks, spread)
-            stalled += turns * target.dram.latency_cycles if event.kind == "bind" else 0
-    busy[DRAM] = -(-moved // (target.dram.channels * target.dram.bytes_per_cycle)) + stalled
-    units[DRAM] = max((units[e.engine] for e in events if e.kind in ("load", "bind", "store")), default=1)
-    return _bounded(busy, units)
+            if event.kind == "bind":
+                stalled += turns * target.dram.latency_cycles
+                streamed += total(event, slowest, partial(event_bytes, event))
+    busy[DRAM] = _streaming_cycles(moved, streamed, spread, target) + stalled
+    units[DRAM] = max(
+        (units[e.engine] for e in events if e.kind in ("load", "bind", "store") and e.home == "dram"), default=1
+    )
+    if sent:
+        busy[NOC], units[NOC] = -(-sent // target.noc.bytes_per_cycle), units[DRAM]
+    return _bounded(busy, units, (DRAM,) if target.alias else ())
+
+
+def _streaming_cycles(moved: int, bound: int, spread: Spread, target: SpatialTarget) -> int:
+    """All workers' bytes together, then what the slowest one binds beyond its share; no faster than it can alone."""
+    together = -(-moved // (target.dram.channels * target.dram.bytes_per_cycle))
+    alone = max(0, bound - moved // spread.sites)
+    return max(together + -(-alone // site_rate(target)), -(-bound // site_rate(target)))
 
 
 def _of_kinds(events: Sequence[Event], kinds: Mapping[str, str]) -> Iterator[Event]:
@@ -89,18 +107,31 @@ def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, sprea
     if event.kind == "push":
         return target.fifos.handover_cycles
     if event.kind == "fence":
-        return 0 if target.alias else target.dram.latency_cycles
+        return 0 if target.alias or event.home == "sites" else target.dram.latency_cycles
     if event.kind == "wait":
         return target.counters.post_cycles
     if 0 in lengths:
         return 0
     if event.kind == "bind":
         return target.dram.request_cycles + target.dram.latency_cycles
+    if event.home == "sites":
+        return _on_chip_cycles(event, lengths, target)
     moved = event_bytes(event, lengths)
     cycles = target.dram.request_cycles * event_requests(event, lengths, target) + -(-moved // site_rate(target))
     if event.fifo_kind in ("MULTICAST_ROW", "MULTICAST_COLUMN"):
         cycles += _send_cycles(moved, target, spread.width if event.fifo_kind == "MULTICAST_ROW" else spread.height)
     return cycles
+
+
+def _on_chip_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
+    """A load of a site's own copy; a store to the copies of all sites, one after the other where none multicasts."""
+    noc, grid = target.noc, target.grid
+    moved = -(-event_bytes(event, lengths) // noc.bytes_per_cycle)
+    requests = target.dram.request_cycles * event_runs(event, lengths)
+    if event.kind == "load":
+        return requests + noc.start_cycles + moved
+    times = 1 if noc.multicast else target.sites
+    return times * (requests + moved) + noc.start_cycles + noc.hop_cycles * (grid.width + grid.height - 2)
 
 
 def site_rate(target: SpatialTarget) -> int:
@@ -163,7 +194,10 @@ def _bytes_of_all(event: Event, everyone: Turns, blocks: dict[str, Blocks], spre
     return times * total(event, turns, partial(event_bytes, event))
 
 
-def _bounded(busy: dict[str, int], units: dict[str, int]) -> Prediction:
+def _bounded(busy: dict[str, int], units: dict[str, int], at_once: Collection[str]) -> Prediction:
+    """`at_once`: resources whose turns no other one waits for, nor they for others'."""
     bottleneck = max(busy, key=lambda name: (busy[name], name))
-    fill = sum(-(-cycles // max(1, units[name])) for name, cycles in busy.items() if name != bottleneck)
-    return Prediction(busy[bottleneck] + fill, bottleneck, tuple(sorted(busy.items())))
+    in_turns = [name for name in busy if name not in at_once]
+    longest = max(in_turns, key=lambda name: (busy[name], name))
+    fill = sum(-(-busy[name] // max(1, units[name])) for name in in_turns if name != longest)
+    return Prediction(max(busy[bottleneck], busy[longest] + fill), bottleneck, tuple(sorted(busy.items())))

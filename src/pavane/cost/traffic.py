@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Literal
 
 from pavane.cost.spread import Run
@@ -20,6 +21,7 @@ from pavane.ir.program import (
     Compute,
     Fence,
     Generic,
+    Home,
     Load,
     Loop,
     MatmulTiles,
@@ -38,6 +40,7 @@ from pavane.ir.quasi import Quasi
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import named
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
+from pavane.targets.fidelity import buffer_bits
 
 Kind = Literal["load", "bind", "store", "fence", "push", "wait", "matmul", "generic"]
 FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "div")
@@ -56,7 +59,8 @@ class Event:
     """One step in its loops: `nest` pairs a loop variable with its turns at the symbols' expected values.
 
     `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction. `line`: elements
-    from one row of a window to the next where a window of so many columns is contiguous, else 0.
+    from one row of a window to the next. `home`: where the
+    tensor of a load or store lies; of a fence, "sites" when it ends nothing that goes to DRAM.
     """
 
     kind: Kind
@@ -69,6 +73,7 @@ class Event:
     mode: MatrixMode | None = None
     weights: tuple[int, int] = (0, 0)
     line: int = 0
+    home: Home = "dram"
 
 
 Lengths = tuple[int, ...]
@@ -130,9 +135,11 @@ class _Reading:
         self._dtypes.update({b.name: b.dtype for b in shape.carries})
         self._fifos = {f.name: f for f in shape.fifos}
         self._formals = shape.formals
+        self._open: Home = "sites"  # what the next fence waits for
         self._operands: dict[str, str] = {}
         self._operands.update(shape.numerics.operands)
         self._filled = _filled_from(shape)
+        self._bits = buffer_bits(shape)
         self._expected = expected
 
     def body(self, body: tuple[Node, ...], engine: Engine, nest: tuple[tuple[str, int], ...]) -> Iterator[Event]:
@@ -148,11 +155,14 @@ class _Reading:
             fifo = self._fifos[step.fifo]
             kind: Kind = "store" if isinstance(step, Store) else "bind" if fifo.kind == "ALIAS" else "load"
             dims, line = self._window(step.tensor, step.window, nest), self._line(step.tensor, step.window)
-            yield Event(kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line)
+            home = named(self._formals, step.tensor).home
+            self._open = "dram" if home == "dram" else self._open
+            yield Event(kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line, home=home)
         elif isinstance(step, Push):
             yield Event("push", engine.name, nest)
         elif isinstance(step, Fence):
-            yield Event("fence", engine.name, nest)
+            yield Event("fence", engine.name, nest, home=self._open)
+            self._open = "sites"
         elif isinstance(step, Wait | Send):
             yield Event("wait", engine.name, nest)
         elif isinstance(step, Compute):
@@ -168,9 +178,10 @@ class _Reading:
         return Event("generic", engine.name, nest, (rows, cols, depth), weights=generic_weights(op.expr, engine))
 
     def _mode(self, op: MatmulTiles, engine: Engine) -> MatrixMode | None:
-        """The mode for the types in which the engine takes the operands; None: priced as element-wise work."""
+        """The mode for the types and widths of the operands; None: priced as element-wise work."""
         a, b = (self._taken_as(name) for name in (op.a.name, op.b.name))
-        return next((m for m in engine.matrix if (m.a, m.b) == (a, b)), engine.matrix[0] if engine.matrix else None)
+        mode = engine.product_mode(a, b, (self._bits[op.a.name], self._bits[op.b.name]))
+        return mode or (engine.matrix[0] if engine.matrix else None)
 
     def _taken_as(self, buffer: str) -> str:
         formal = self._filled.get(buffer, "")
@@ -187,9 +198,9 @@ class _Reading:
         return rows, self._dim(window.start[last], window.size[last], shape[last], nest)
 
     def _line(self, tensor: str, window: Window) -> int:
+        """Elements from one row to the next: a window with as many columns is contiguous."""
         shape = named(self._formals, tensor).shape
-        neighbours = window.row in (-1, len(shape) - 2)
-        return self._value(shape[-1]) if neighbours else 0
+        return prod(self._value(extent) for extent in shape[window.row + 1 :]) if window.row >= 0 else 0
 
     def _span(self, span: Span, nest: tuple[tuple[str, int], ...]) -> Dim:
         return self._dim(span.start, span.size, span.limit, nest)
@@ -255,6 +266,12 @@ def event_requests(event: Event, lengths: Lengths, target: SpatialTarget) -> int
     """Requests of a load or store of these lengths."""
     rows, cols = lengths
     return target.dram.requests(rows, row_bytes(event.dtype, cols), rows == 1 or cols == event.line)
+
+
+def event_runs(event: Event, lengths: Lengths) -> int:
+    """Contiguous runs of bytes that a load or store of these lengths touches."""
+    rows, cols = lengths
+    return 1 if rows == 1 or cols == event.line else rows
 
 
 def event_bytes(event: Event, lengths: Lengths) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+from msgspec.structs import replace
 
-from pavane.ir.program import Program, Shape
+from pavane.ir.program import Formal, Program, Shape
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -23,20 +24,25 @@ def digest(value: object) -> str:
 
 def program_digest(program: Program) -> str:
     """What a certificate binds: the program at PERSISTENT, without the certificate."""
-    return digest(msgspec.structs.replace(program, phase="PERSISTENT", certificate=None))
+    return digest(replace(program, phase="PERSISTENT", certificate=None))
 
 
 def graph_digest(program: Program) -> str:
-    """What the program must mean: tensors without their layout, and every section's spec with its bindings, in order.
+    """What the program must mean: tensors without their place, and every section's spec with its bindings, in order.
 
     No pass changes any of it, so the digest taken at TEMPLATE is the digest of the finished program.
     """
-    meaning = {shape.name: digest([shape.formals, shape.spec]) for shape in program.shapes}
+    meaning = {shape.name: digest([_anywhere(shape.formals), shape.spec]) for shape in program.shapes}
     tensors = [(t.name, t.shape, t.dtype, t.role, t.fill, t.transition) for t in program.tensors]
     sections = [(meaning[i.shape], i.bindings) for i in program.instances]
     return digest([program.symbols, tensors, sections])
 
 
+def _anywhere(formals: tuple[Formal, ...]) -> tuple[Formal, ...]:
+    """The formals, wherever they lie."""
+    return tuple(formal if formal.home == "dram" else replace(formal, home="dram") for formal in formals)
+
+
 def shape_digest(shape: Shape) -> str:
     """The identity of a section shape: everything but its name."""
-    return digest(msgspec.structs.replace(shape, name=""))
+    return digest(replace(shape, name=""))

@@ -1,7 +1,7 @@
 """The spatial program: its whole grammar. Frozen, typed, serialisable; see docs/ir.md for what each word means.
 
 Program   = name phase target digests symbols tensors shapes instances counters workers certificate?
-Shape     = formals spec items numerics plan? groups | processes, fifos carries counters ports
+Shape     = formals spec items numerics plan? groups | processes, fifos carries counters
 Stage     = loops and steps (up to SYNCHRONIZED)       Process = the written order of one engine (from PERSISTENT)
 Step      = Reserve Load Push Front Compute Pop Store Send Fence Post Wait Init
 ComputeOp = Generic | MatmulTiles                      closed
@@ -31,6 +31,8 @@ LV_GEN_ROW, LV_GEN_COL, LV_GEN_K = "LV_GEN_ROW", "LV_GEN_COL", "LV_GEN_K"
 LOOP_VARIABLES = (LV_ITEM, LV_ITEM_X, LV_ITEM_Y, LV_KBLOCK, LV_SUB_H, LV_SUB_W)
 GENERIC_VARIABLES = (LV_GEN_ROW, LV_GEN_COL, LV_GEN_K)
 SITE_X, SITE_Y = "SITE_X", "SITE_Y"
+
+Home = Literal["dram", "sites"]  # beside the chip, or a copy in the local memory of every site
 
 
 class Node_(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -240,7 +242,7 @@ Node = Loop | Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fen
 class Formal(Node_, frozen=True):
     """A tensor as a section sees it.
 
-    Row-major; extents quasi-affine in symbols. Bound to a tensor, or to a view of one (Binding).
+    Row-major; extents quasi-affine in symbols. Bound to a tensor of the same home, or to a view of one (Binding).
     """
 
     name: str
@@ -248,6 +250,7 @@ class Formal(Node_, frozen=True):
     dtype: DType
     role: Literal["IN", "OUT", "STATE"]
     fill: Fill = Floats()
+    home: Home = "dram"
 
 
 class Spec(Node_, frozen=True):
@@ -277,7 +280,7 @@ class Group(Node_, frozen=True):
 class Process(Node_, frozen=True):
     """The resident process of one engine on each site of a rectangle: the steps of its stages in a written order.
 
-    Sites are counted from the instance's home; SITE_X, SITE_Y are a site's coordinates inside `rect`.
+    SITE_X, SITE_Y are a site's coordinates inside `rect`.
     """
 
     name: str
@@ -290,7 +293,7 @@ class Fifo(Node_, frozen=True):
     """A bounded queue of rows x cols slots between two stages of a site. `depth` 0 and `address` -1: not chosen yet."""
 
     name: str
-    kind: Literal["LOCAL", "MULTICAST_ROW", "MULTICAST_COLUMN", "ALIAS", "FORWARDED"]
+    kind: Literal["LOCAL", "MULTICAST_ROW", "MULTICAST_COLUMN", "ALIAS"]
     rows: int
     cols: int
     dtype: DType
@@ -326,15 +329,6 @@ class Counter(Node_, frozen=True):
     bits: int = 32
     ahead: int = 0
     id: int = -1
-
-
-class Port(Node_, frozen=True):
-    """An end of a forwarded FIFO: its token nest and the map from token to window."""
-
-    fifo: str
-    end: Literal["IN", "OUT"]
-    nest: tuple[tuple[str, Quasi], ...]
-    window: Window
 
 
 class Numerics(Node_, frozen=True):
@@ -395,7 +389,6 @@ class Shape(Node_, frozen=True):
     fifos: tuple[Fifo, ...] = ()
     carries: tuple[Carry, ...] = ()
     counters: tuple[Counter, ...] = ()
-    ports: tuple[Port, ...] = ()
     plan: Plan | None = None
     joins: tuple[Join, ...] = ()
 
@@ -420,7 +413,9 @@ class Transition(Node_, frozen=True):
 
 
 class Tensor(Node_, frozen=True):
-    """Global memory. Row-major. `offset` is its place in the SCRATCH arena (-1: not laid out; only SCRATCH has one)."""
+    """What sections hand each other. Row-major. `offset` (-1: not laid out; only SCRATCH has one) is its place in the
+    arena of its home: beside the chip from 0 on, on the sites a local address, the same on each.
+    """
 
     name: str
     shape: tuple[Quasi, ...]
@@ -428,7 +423,7 @@ class Tensor(Node_, frozen=True):
     role: Literal["INPUT", "WEIGHT", "STATE", "SCRATCH", "OUTPUT"]
     fill: Fill = Floats()
     transition: Transition | None = None
-    home: str = "dram"
+    home: Home = "dram"
     offset: int = -1
 
 
@@ -440,20 +435,12 @@ class Binding(Node_, frozen=True):
 
 
 class Instance(Node_, frozen=True):
+    """A section's place in a program. Neighbours of one `wave` run at once (-1: by itself)."""
+
     shape: str
     bindings: tuple[Binding, ...]
     name: str = ""
     wave: int = -1
-    home: Rect | None = None
-
-
-class Edge(Node_, frozen=True):
-    """A forwarded FIFO between two instances' ports."""
-
-    source: int
-    source_port: str
-    sink: int
-    sink_port: str
 
 
 class Run(Node_, frozen=True, tag="run"):
@@ -524,7 +511,5 @@ class Program(Node_, frozen=True):
     instances: tuple[Instance, ...]
     counters: tuple[Counter, ...] = ()
     workers: tuple[Worker, ...] = ()
-    waves: tuple[tuple[int, ...], ...] = ()
-    edges: tuple[Edge, ...] = ()
     certificate: Certificate | None = None
     version: int = FORMAT_VERSION

@@ -60,7 +60,7 @@ class Quasi(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         return self * -1
 
     def __sub__(self, other: Quasi | int) -> Quasi:
-        return self + quasi(other) * -1
+        return self + (-other if isinstance(other, int) else other * -1)
 
     def __rsub__(self, other: int) -> Quasi:
         return quasi(other) - self
@@ -237,6 +237,7 @@ def upper(value: Quasi, domain: Domain) -> int:
     return min(_candidates(value, domain))
 
 
+@lru_cache(maxsize=65536)
 def lower(value: Quasi, domain: Domain) -> int:
     """An integer that `value` never goes below on `domain`."""
     return -upper(value * -1, domain)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from pavane.ir.program import Rect
 from pavane.ir.quasi import quasi
 
 Site = tuple[int, int]
+N = TypeVar("N")
 
 
 def constant_rect(x0: int, x1: int, y0: int, y1: int) -> Rect:
@@ -29,6 +34,22 @@ def inside(inner: Rect, outer: Rect) -> bool:
     """Does `outer` contain every site of `inner`?"""
     columns = outer.x0.const <= inner.x0.const and inner.x1.const <= outer.x1.const
     return columns and outer.y0.const <= inner.y0.const and inner.y1.const <= outer.y1.const
+
+
+def shifted(part: N, x: int, y: int) -> N:
+    """A part of the grammar with every rectangle moved by so many columns and rows."""
+    return part if x == y == 0 else cast(N, _shifted(part, x, y))
+
+
+def _shifted(part: object, x: int, y: int) -> object:
+    if isinstance(part, Rect):
+        return Rect(part.x0 + x, part.x1 + x, part.y0 + y, part.y1 + y)
+    if isinstance(part, tuple):
+        return tuple(_shifted(item, x, y) for item in part)
+    if isinstance(part, msgspec.Struct):
+        fields = ((name, getattr(part, name)) for name in part.__struct_fields__)
+        return replace(part, **{n: _shifted(v, x, y) for n, v in fields if isinstance(v, tuple | msgspec.Struct)})
+    return part
 
 
 def rectangles(sites: Sequence[Site]) -> tuple[Rect, ...]:

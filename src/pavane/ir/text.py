@@ -59,13 +59,8 @@ def _program(program: Program) -> Iterator[str]:
     for number, instance in enumerate(program.instances):
         bound = ", ".join(f"{b.formal}={b.tensor}" for b in instance.bindings)
         name = "" if instance.name in ("", instance.shape) else f" as {instance.name}"
-        home = "" if instance.home is None else f" at {words.sites(instance.home)}"
         wave = "" if instance.wave < 0 else f" in wave {instance.wave}"
-        yield _RULER.format("do", f"{number}: {instance.shape}({bound}){name}{home}{wave}")
-    for members in program.waves:
-        yield _RULER.format("wave", ", ".join(map(str, members)))
-    for edge in program.edges:
-        yield _RULER.format("edge", f"{edge.source}.{edge.source_port} -> {edge.sink}.{edge.sink_port}")
+        yield _RULER.format("do", f"{number}: {instance.shape}({bound}){name}{wave}")
     for shape in program.shapes:
         yield ""
         yield from _section(shape, _symbols(program))
@@ -87,9 +82,11 @@ def _tensor(tensor: Tensor, words: Words) -> str:
     text = f"{tensor.name}: {tensor.role} {tensor.dtype}[{words.extents_text(tensor.shape)}]{_fill(tensor.fill)}"
     if tensor.transition is not None:
         text += f", writes rows {words.index(tensor.transition.row)}+:{words.index(tensor.transition.rows)}"
-    if tensor.home != "dram":
-        text += f", in {tensor.home}"
-    return text if tensor.offset < 0 else f"{text}, at {tensor.offset:#x} of the arena"
+    if tensor.home == "sites":
+        text += ", a copy on every site"
+    if tensor.offset < 0:
+        return text
+    return f"{text}, at {tensor.offset:#x} of " + ("the arena" if tensor.home == "dram" else "every site")
 
 
 def _fill(fill: Fill) -> str:
@@ -120,9 +117,6 @@ def _section(shape: Shape, symbols: tuple[str, ...]) -> Iterator[str]:
     yield from (_RULER.format("fifo", _fifo(fifo)) for fifo in shape.fifos)
     yield from (_RULER.format("carry", _carry(carry)) for carry in shape.carries)
     yield from (_RULER.format("sem", _counter(counter, words)) for counter in shape.counters)
-    for port in shape.ports:
-        nest = " ".join(f"for {var}<{words.index(extent)}" for var, extent in port.nest)
-        yield _RULER.format("port", f"{port.fifo} {port.end} {nest}: {words.window('', port.window)}")
     yield from _stages(shape, words)
 
 
@@ -132,7 +126,8 @@ def _coordinate(origin: str, name: str) -> str:
 
 def _formal(formal: Formal, words: Words) -> str:
     state = "state " if formal.role == "STATE" else ""
-    return f"{state}{formal.name}: {formal.dtype}[{words.extents_text(formal.shape)}]{_fill(formal.fill)}"
+    home = " here" if formal.home == "sites" else ""
+    return f"{state}{formal.name}: {formal.dtype}[{words.extents_text(formal.shape)}]{_fill(formal.fill)}{home}"
 
 
 def _numerics(shape: Shape) -> str:

@@ -11,11 +11,11 @@ from pavane.native.sync import emit_wait
 from pavane.native.text import Code
 
 
-def each_site(code: Code, rect: Rect, scope: Scope, home: tuple[str, str], layout: Layout) -> Iterator[str]:
+def each_site(code: Code, rect: Rect, scope: Scope, layout: Layout) -> Iterator[str]:
     """The numbers of a rectangle's sites, as loops around what the caller writes next."""
     x0, x1, y0, y1 = (emit_index(code, q, scope) for q in (rect.x0, rect.x1, rect.y0, rect.y1))
     with code.loop(y1, start=y0) as y, code.loop(x1, start=x0) as x:
-        yield code.add(code.mul(code.add(y, home[1]), layout.width), code.add(x, home[0]))
+        yield code.add(code.mul(y, layout.width), x)
 
 
 def counter_cell(code: Code, base: str, number: int, site: str, layout: Layout) -> str:

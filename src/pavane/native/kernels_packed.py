@@ -6,10 +6,12 @@ multiply-add with (scale of a * scale of b, exact in f32), blocks in ascending o
 b is packed (`packing`): 16 rows share a register, four neighbouring bytes of each; its bytes are quant + 128. a is a
 panel (`panels`): quants, then scales, then what a block's integer sum starts from, -128 * the sum of its quants. One
 row of a: b is a stream with prefetch (`next` is where it goes on). More rows: four rows of a meet 32 rows of b in
-registers.
+registers, and every four rows prefetch their share of the next 32.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pavane.ir.types import Q8_BLOCK
 from pavane.native.cpu import Cpu
@@ -20,6 +22,7 @@ from pavane.native.text import F32, LANES, Code, Module, shuffle
 PARAMETERS = "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next"
 GROUP = LANES  # rows of b side by side
 QUANTS = GROUP * Q8_BLOCK  # bytes of a block of a group; its scales take 2 * GROUP more, behind all blocks
+_BLOCK_BYTES = QUANTS + 2 * GROUP
 _INTS = f"<{LANES} x i32>"
 _AHEAD_BYTES = 6144
 _LINE_BYTES = 64
@@ -50,7 +53,7 @@ def _stream(code: Code, tile: _Tile) -> None:
     for start, stop, masked in _groups(code, GROUP):
         with code.loop(stop, start=start, step=GROUP) as c:
             mask = code.mask(code.sub("%cols", c)) if masked else None
-            tile.add(["0"], c, [mask], ahead=True)
+            tile.add(["0"], c, [mask], tile.stream(c))
 
 
 def _blocks(code: Code, tile: _Tile, rows_at_once: int) -> None:
@@ -63,7 +66,8 @@ def _blocks(code: Code, tile: _Tile, rows_at_once: int) -> None:
             grouped = code.value(f"and i64 %rows, {-rows_at_once}")
             for first, last, count in (("0", grouped, rows_at_once), (grouped, "%rows", 1)):
                 with code.loop(last, start=first, step=count) as r:
-                    tile.add([code.add(r, str(i)) for i in range(count)], c, found, ahead=False)
+                    lines = [code.add(r, str(i)) for i in range(count)]
+                    tile.add(lines, c, found, tile.share(c, r, count, len(found)))
 
 
 def _groups(code: Code, step: int) -> tuple[tuple[str, str, bool], ...]:
@@ -80,7 +84,8 @@ class _Tile:
         self.scales = code.mul(self.blocks, QUANTS)
         self.stream_end = code.mul("%cols", "%b_row")
 
-    def add(self, rows: list[str], c: str, masks: list[str | None], ahead: bool) -> None:
+    def add(self, rows: list[str], c: str, masks: list[str | None], ahead: Callable[[str], None]) -> None:
+        """Add to dst; `ahead` prefetches beside a block."""
         code = self.code
         a_rows = [code.at("%a", code.mul(r, "%a_row")) for r in rows]
         targets = [code.at("%dst", code.mul(r, "%dst_row")) for r in rows]
@@ -91,24 +96,46 @@ class _Tile:
             for column, mask, place in zip(columns, masks, line, strict=True):
                 code.store(F32, load_lanes(code, "f32", target, column, mask), place, 64)
         with code.loop(self.blocks) as block:
-            if ahead:
-                self._prefetch(c, block)
+            ahead(block)
             self._block(a_rows, groups, sums, block)
         for target, line in zip(targets, sums, strict=True):
             for column, mask, place in zip(columns, masks, line, strict=True):
                 store_lanes(code, "f32", target, column, code.load(F32, place, 64), mask)
 
-    def _prefetch(self, c: str, block: str) -> None:
-        """What the stream reads some way on: in b, or where it goes on."""
+    def stream(self, c: str) -> Callable[[str], None]:
+        """What is read some way on: in b, or where it goes on."""
         code = self.code
-        here = code.add(code.mul(c, "%b_row"), code.mul(block, QUANTS + 2 * GROUP))
-        target = code.add(here, str(_AHEAD_BYTES))
-        inside = code.value(f"icmp slt i64 {target}, {self.stream_end}")
+
+        def prefetch_block(block: str) -> None:
+            here = code.add(code.mul(c, "%b_row"), code.mul(block, _BLOCK_BYTES))
+            place = self._in_stream(code.add(here, str(_AHEAD_BYTES)))
+            for line in range(0, _BLOCK_BYTES, _LINE_BYTES):
+                prefetch(code, code.at(place, str(line)))
+
+        return prefetch_block
+
+    def share(self, c: str, row: str, count: int, groups: int) -> Callable[[str], None]:
+        """A share of the groups that are met next, for the rows from `row` on: of every block some lines."""
+        code, lines = self.code, -(-groups * _BLOCK_BYTES // _LINE_BYTES)
+        following = self._in_stream(code.mul(code.add(c, str(GROUP * groups)), "%b_row"))
+        first, last = (
+            code.value(f"sdiv i64 {code.mul(r, lines)}, %rows") for r in (row, code.add(row, str(count)))
+        )
+
+        def prefetch_share(block: str) -> None:
+            place = code.at(following, code.mul(block, groups * _BLOCK_BYTES))
+            with code.loop(last, start=first) as line:
+                prefetch(code, code.at(place, code.mul(line, _LINE_BYTES)))
+
+        return prefetch_share
+
+    def _in_stream(self, offset: str) -> str:
+        """The address so many bytes on in b, or where it goes on."""
+        code = self.code
+        inside = code.value(f"icmp slt i64 {offset}, {self.stream_end}")
         start = code.value(f"select i1 {inside}, ptr %b, ptr %next")
-        offset = code.value(f"select i1 {inside}, i64 {target}, i64 {code.sub(target, self.stream_end)}")
-        place = code.at(start, offset)
-        for line in range(0, QUANTS + 2 * GROUP, _LINE_BYTES):
-            prefetch(code, code.at(place, str(line)))
+        rest = code.value(f"select i1 {inside}, i64 {offset}, i64 {code.sub(offset, self.stream_end)}")
+        return code.at(start, rest)
 
     def _block(self, a_rows: list[str], groups: list[str], sums: list[list[str]], block: str) -> None:
         code = self.code

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pavane.ir.program import Compute, Counter, Instance, MatmulTiles, Program, Rect, Shape
+from pavane.ir.program import Compute, Counter, MatmulTiles, Program, Rect, Shape
 from pavane.ir.walk import bodies, leaves, named
 from pavane.native.matmul import scratch_bytes
 from pavane.native.packing import packed_formals
@@ -102,11 +102,6 @@ def clock_bytes(program: Program) -> int:
 def rect_numbers(rect: Rect) -> tuple[int, int, int, int]:
     """A rectangle that depends on nothing."""
     return tuple(q.evaluate({}) for q in (rect.x0, rect.x1, rect.y0, rect.y1))  # type: ignore[return-value]
-
-
-def home_of(instance: Instance) -> tuple[int, int]:
-    """The site from which an instance counts."""
-    return (0, 0) if instance.home is None else (instance.home.x0.evaluate({}), instance.home.y0.evaluate({}))
 
 
 def _scratch(program: Program) -> Iterator[int]:

@@ -28,7 +28,6 @@ from pavane.native.layout import (
     TARGET,
     Layout,
     clock_bytes,
-    home_of,
     rect_numbers,
 )
 from pavane.native.packing import define_pack
@@ -109,7 +108,7 @@ class _Worker:
         code, layout = self.code, self.layout
         x0, _, y0, _ = rect_numbers(self.worker.rect)
         scope = {SITE_X: code.sub("%x", str(x0)), SITE_Y: code.sub("%y", str(y0))}
-        for site in each_site(code, turn.to, scope, ("0", "0"), layout):
+        for site in each_site(code, turn.to, scope, layout):
             emit_add(code, counter_cell(code, self.counters, self._number(turn.counter), site, layout), turn.n)
 
     def _number(self, counter: str) -> int:
@@ -122,9 +121,8 @@ class _Worker:
         number = next(i for i, s in enumerate(self.program.shapes) if s is shape)
         parts = ((BINDINGS, layout.bindings), (QUEUES, layout.queues), (COUNTERS, layout.counters))
         bindings, queues, counters = (code.at(self.areas[area], str(offsets[turn.instance])) for area, offsets in parts)
-        home_x, home_y = home_of(instance)
         arguments = (
-            f"ptr {bindings}, ptr {self.areas[SYMBOLS]}, i64 %x, i64 %y, i64 {home_x}, i64 {home_y}, "
+            f"ptr {bindings}, ptr {self.areas[SYMBOLS]}, i64 %x, i64 %y, "
             f"ptr {self.areas[LOCALS]}, ptr %scratch, ptr {queues}, ptr {counters}, i64 {self.spins}"
         )
         code.line(f"call void @section{number}_process{process}({arguments})")

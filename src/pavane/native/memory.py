@@ -112,7 +112,7 @@ class Memory:
         return greatest_extents(tensor, self._domain)
 
     def _arena_bytes(self) -> int:
-        laid_out = [t for t in self.tensors.values() if t.role == "SCRATCH" and t.offset >= 0]
+        laid_out = [t for t in self.tensors.values() if _in_arena(t)]
         return max([0, *(t.offset + tensor_bytes(t.dtype, self.extents(t)) for t in laid_out)])
 
     def _place(
@@ -123,7 +123,7 @@ class Memory:
             return share._bytes[tensor.name]
         if tensor.role == "WEIGHT":
             return weight_bytes(tensor, self.extents(tensor), weights[tensor.name])
-        if tensor.role == "SCRATCH" and tensor.offset >= 0:
+        if _in_arena(tensor):
             return arena[tensor.offset : tensor.offset + size]
         return aligned(size)
 
@@ -152,6 +152,11 @@ class Memory:
         extents = self.extents(tensor) if symbols is None else tuple(max(0, q.evaluate(symbols)) for q in tensor.shape)
         part = self._bytes[name][: tensor_bytes(tensor.dtype, extents)]
         return part.view(numpy_dtype(tensor.dtype)).reshape(view_shape(tensor.dtype, extents))
+
+
+def _in_arena(tensor: Tensor) -> bool:
+    """SCRATCH beside the chip shares one arena; what lies on the sites has memory of its own here."""
+    return tensor.role == "SCRATCH" and tensor.offset >= 0 and tensor.home == "dram"
 
 
 def weight_bytes(tensor: Tensor, extents: tuple[int, ...], given: np.ndarray) -> np.ndarray:

@@ -58,7 +58,7 @@ from pavane.native.windows import emit_address, emit_box, emit_copy
 from pavane.reject import OutsideFragment
 
 PARAMETERS = (
-    "ptr %formals, ptr %symbols, i64 %x, i64 %y, i64 %home_x, i64 %home_y, "
+    "ptr %formals, ptr %symbols, i64 %x, i64 %y, "
     "ptr %locals, ptr noalias %scratch, ptr %queues, ptr %counters, i64 %spins"
 )
 
@@ -84,8 +84,8 @@ class _Process:
         self.scope: dict[str, str] = {
             s.name: code.load("i64", code.at("%symbols", str(8 * i)), 8) for i, s in enumerate(program.symbols)
         }
-        self.scope[SITE_X] = code.sub(code.sub("%x", "%home_x"), str(x0))
-        self.scope[SITE_Y] = code.sub(code.sub("%y", "%home_y"), str(y0))
+        self.scope[SITE_X] = code.sub("%x", str(x0))
+        self.scope[SITE_Y] = code.sub("%y", str(y0))
         self.outside = frozenset(self.scope)
         self.loops: list[Loop] = []
         self.formals = {
@@ -259,4 +259,4 @@ class _Process:
         return counter_cell(self.code, "%counters", number, site, self.layout)
 
     def _sites(self, rect: Rect) -> Iterator[str]:
-        return each_site(self.code, rect, self.scope, ("%home_x", "%home_y"), self.layout)
+        return each_site(self.code, rect, self.scope, self.layout)

@@ -29,8 +29,6 @@ def process_queues(
     for number, fifo in enumerate(shape.fifos):
         if fifo.name not in _used(process):
             continue
-        if fifo.kind == "FORWARDED":
-            raise OutsideFragment("slots forwarded between sections cannot run here", where=f"{shape.name}.{fifo.name}")
         cell = None
         if any(fifo.name in _used(p) for p in others):
             offset = code.add(code.mul(site, queue_cell_bytes(shape)), str(queue_offset(shape, number)))

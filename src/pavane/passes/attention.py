@@ -1,8 +1,9 @@
 """An attention section: o[r, h, :] = softmax over the visible j of q[r, h] . K[j, h / group] * scale, times V.
 
-One head an item. The scores of a whole row stay on the chip: keys come in blocks along LV_KBLOCK, then the row's
-maximum, the weights and their sum, then values in blocks. Query row r is at position `first + r`; it sees j <= first +
-r (`causal`) and, with a window, only j > first + r - window. Refusals: `NoEngine` from the two products.
+The scores of a whole row stay on the chip: keys come in blocks along LV_KBLOCK, then the row's maximum, the weights
+and their sum, then values in blocks. Query row r is at position `first + r`; it sees j <= first + r (`causal`) and,
+with a window, only j > first + r - window. Which rows of which heads an item takes is `attention_items`': where heads
+share keys and moving them costs anything, so that they are read once for all. Refusals: `NoEngine` from the products.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Quasi, quasi, upper
 from pavane.ir.types import row_bytes
+from pavane.passes.attention_items import AttentionItems, by_heads, by_members
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.chain import ZERO, Link, Scope, generic, generic_scope, spec_scope
 from pavane.passes.matrix_mode import Ride, choose_mode, tree_of
-from pavane.passes.product import Grid, head_grid
 from pavane.passes.template import (
     COMPUTE,
     READER_B,
@@ -40,7 +41,6 @@ from pavane.passes.template import (
     Operand,
     Part,
     RowBytes,
-    X,
     compute,
     extents,
     front,
@@ -48,6 +48,7 @@ from pavane.passes.template import (
     over_items,
     pop,
     result,
+    row_axis,
     symbols_domain,
     template_program,
     template_shape,
@@ -89,16 +90,24 @@ def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[
     columns = -(-most // block) * block
     carried = row_bytes("f32", columns + op.width) + row_bytes(values.a, columns)
     row = RowBytes(carried, row_bytes(op.q.dtype, op.width) + row_bytes(op.o.dtype, op.width))
-    grid = head_grid(op.rows, op.heads, op.width, target, symbols, row)
-    operands = _operands(op, grid, block)
-    carries = _carries(grid, columns, values)
-    parts = _choreography(op, grid, block, columns, operands, scores, values, target)
+    items = _items(op, row, target, symbols)
+    operands = _operands(op, items, block)
+    carries = _carries(op, items, columns, values)
+    parts = _choreography(op, items, block, columns, operands, scores, values, target)
     numerics = Numerics(
         accumulator=scores.accumulator,
         operands=(("Q", scores.a), ("K", scores.b), ("V", values.b)),
     )
     shape = template_shape(
-        op.name, operands, (_spec(op, operands),), grid.items, numerics, parts, carries, target, scores.engine.name
+        op.name,
+        operands,
+        (_spec(op, items, operands),),
+        items.items,
+        numerics,
+        parts,
+        carries,
+        target,
+        scores.engine.name,
     )
     return template_program(op.section, shape, operands, symbols, target)
 
@@ -111,39 +120,44 @@ def _key_block(op: AttentionOp, most: int, target: SpatialTarget) -> int:
     return block
 
 
-def _operands(op: AttentionOp, grid: Grid, block: int) -> tuple[Operand, Operand, Operand, Operand]:
-    rows = window(grid.rows.dim, (X, 1), (0, op.width), row=0)
-    kv_head = X // (op.heads // op.kv_heads)
-    keys = window((block * quasi(LV_KBLOCK), block), (kv_head, 1), (0, op.width), row=0)
-    of_q, of_kv = extents(op.rows, op.heads, op.width), extents(op.live, op.kv_heads, op.width)
+def _items(op: AttentionOp, row: RowBytes, target: SpatialTarget, symbols: Sequence[Symbol]) -> AttentionItems:
+    """By members where that moves less: heads share keys, and a binding in place would move nothing anyway."""
+    if op.rows == quasi(1) and op.heads > op.kv_heads and not target.alias:
+        return by_members(op.heads, op.kv_heads, op.width)
+    return by_heads(row_axis(op.rows, row, target, symbols_domain(symbols)), op.heads, op.kv_heads, op.width)
+
+
+def _operands(op: AttentionOp, items: AttentionItems, block: int) -> tuple[Operand, Operand, Operand, Operand]:
+    keys = window((block * quasi(LV_KBLOCK), block), (items.kv_head, 1), (0, op.width), row=0)
+    cached = extents(op.live, op.kv_heads, op.width)
     return (
-        Operand("Q", op.q, of_q, rows),
-        Operand("K", op.k, of_kv, keys, READER_B),
-        Operand("V", op.v, of_kv, keys, READER_B),
-        Operand("O", op.o, of_q, rows, WRITER),
+        Operand("Q", op.q, items.shape, items.window),
+        Operand("K", op.k, cached, keys, READER_B),
+        Operand("V", op.v, cached, keys, READER_B),
+        Operand("O", op.o, items.shape, items.window, WRITER),
     )
 
 
-def _carries(grid: Grid, columns: int, values: Ride) -> tuple[Carry, ...]:
-    rows = grid.rows.size
+def _carries(op: AttentionOp, items: AttentionItems, columns: int, values: Ride) -> tuple[Carry, ...]:
+    rows = items.rows.size
     return (
         Carry("S", rows, columns, "f32"),
         Carry("mx", rows, 1, "f32"),
         Carry("P", rows, columns, values.a),
         Carry("l", rows, 1, "f32"),
-        Carry("acc", rows, grid.cols.size, values.accumulator),
+        Carry("acc", rows, op.width, values.accumulator),
     )
 
 
-def _links(op: AttentionOp) -> tuple[Link, Link, Link, Link]:
+def _links(op: AttentionOp, positions: bool) -> tuple[Link, Link, Link, Link]:
     """Maximum, weights, their sum and the quotient."""
 
     def masked(scope: Scope, r: Quasi, j: Quasi) -> Expr:
-        position = op.first + scope.first_row
+        position = op.first + scope.first_row + r if positions else op.first
         score = fn("mul", scope.get("S", r, j), op.scale)
         if op.causal and op.window:
-            score = fn("select", fn("lt", Var(position + r - op.window), Var(j)), score, MASKED)
-        return fn("select", fn("le", Var(j), Var(position + r)), score, MASKED) if op.causal else score
+            score = fn("select", fn("lt", Var(position - op.window), Var(j)), score, MASKED)
+        return fn("select", fn("le", Var(j), Var(position)), score, MASKED) if op.causal else score
 
     def weight(scope: Scope, r: Quasi, j: Quasi) -> Expr:
         return fn("exp", fn("sub", masked(scope, r, j), scope.get("mx", r, ZERO)))
@@ -158,7 +172,7 @@ def _links(op: AttentionOp) -> tuple[Link, Link, Link, Link]:
 
 def _choreography(
     op: AttentionOp,
-    grid: Grid,
+    items: AttentionItems,
     block: int,
     columns: int,
     operands: tuple[Operand, ...],
@@ -167,10 +181,10 @@ def _choreography(
     target: SpatialTarget,
 ) -> tuple[Part, ...]:
     q, k, v, o = operands
-    scope = generic_scope((q, k, v), grid.rows.start)
-    rows, real, block_start = grid.rows.span, grid.guard, block * quasi(LV_KBLOCK)
+    scope = generic_scope((q, k, v), items.rows.start)
+    rows, real, block_start = items.rows.span, items.guard, block * quasi(LV_KBLOCK)
     keys, live = Span(block_start, block, op.live), Span(quasi(0), columns, op.live)
-    guard = (*real, Span(X // (op.heads // op.kv_heads), 1, quasi(op.kv_heads)))
+    guard = (*real, *(span for span in items.kv_guard if span not in real))
     dot = MatmulTiles(
         Ref("S", ZERO, block_start),
         Ref("fQ"),
@@ -193,7 +207,7 @@ def _choreography(
         tree_of(values.mode, False),
         guard,
     )
-    mx, p, total, out = _links(op)
+    mx, p, total, out = _links(op, items.positions)
     weigh = tuple(generic(link, scope, link.name, rows, live, real) for link in (mx, p, total))
     blocks = op.live.ceil(block)
     item = (
@@ -203,13 +217,11 @@ def _choreography(
         Around(LV_KBLOCK, blocks, (load(v, target), front(v), compute(sum_values), pop(v))),
         *result(o, generic(out, scope, o.fifo, rows, whole(op.width), real)),
     )  # fmt: skip
-    return over_items(grid.items, (), item)
+    return over_items(items.items, (), item)
 
 
-def _spec(op: AttentionOp, operands: tuple[Operand, ...]) -> Spec:
-    q, k, v, _ = operands
-    head, row, column = quasi("i1"), quasi("i0"), quasi("i2")
-    kv_head = head // (op.heads // op.kv_heads)
+def _spec(op: AttentionOp, items: AttentionItems, operands: tuple[Operand, ...]) -> Spec:
+    q, k, v, o = operands
 
     def score(scope: Scope, r: Quasi, j: Quasi) -> Expr:
         return scope.total(op.width, lambda d: fn("mul", scope.get("Q", r, d), scope.get("K", j, d)))
@@ -217,6 +229,6 @@ def _spec(op: AttentionOp, operands: tuple[Operand, ...]) -> Spec:
     def total(scope: Scope, r: Quasi, c: Quasi) -> Expr:
         return scope.total(op.live, lambda j: fn("mul", scope.get("P", r, j), scope.get("V", j, c)))
 
-    links = (*_links(op), Link("S", score), Link("acc", total))
-    scope = spec_scope((q, k, v), links, head, {"K": kv_head, "V": kv_head})
-    return Spec("O", extents(0, 0, 0), extents(op.rows, op.heads, op.width), links[3].build(scope, row, column))
+    links = (*_links(op, items.positions), Link("S", score), Link("acc", total))
+    scope = spec_scope((q, k, v), links, items.variables)
+    return Spec(o.formal, extents(*(0 for _ in o.shape)), o.shape, links[3].build(scope, items.row, items.column))

@@ -102,42 +102,39 @@ def into_carries(
 def spec_scope(
     operands: Sequence[Operand],
     links: Sequence[Link],
-    item_index: Quasi | None = None,
-    own_index: Mapping[str, Quasi] | None = None,
+    variables: Mapping[str, Quasi] | None = None,
 ) -> Scope:
-    """Operands are formals; a link is its expression. `item_index` stands for the item's index in a head dimension,
-    `own_index` for that of the formals named there.
+    """Operands are formals; a link is its expression. `variables`: the spec's index for an item variable that counts
+    heads.
     """
     formals = {o.formal: o for o in operands}
     named = {link.name: link for link in links}
-    numbers, own = count(), own_index or {}
+    numbers = count()
 
     def get(name: str, r: Quasi, c: Quasi) -> Expr:
         if name in formals:
-            return At(name, formal_index(formals[name], r, c, own.get(name, item_index)))
+            return At(name, formal_index(formals[name], r, c, variables or {}))
         return named[name].build(scope, r, c)
 
     scope = Scope(get, lambda: f"k{next(numbers)}")  # `get` builds links in the very scope that it serves
     return scope
 
 
-def formal_index(operand: Operand, r: Quasi, c: Quasi, item_index: Quasi | None) -> tuple[Index, ...]:
+def formal_index(operand: Operand, r: Quasi, c: Quasi, variables: Mapping[str, Quasi]) -> tuple[Index, ...]:
     """Where slot element (r, c) of the item lies in the formal, r and c counted over all items and blocks."""
+    first = {LV_ITEM_Y: ZERO, LV_ITEM_X: ZERO, LV_KBLOCK: ZERO}
     last = len(operand.window.start) - 1
     out: list[Index] = []
     for dimension, start in enumerate(operand.window.start):
         if not isinstance(start, Quasi):
             out.append(start)
             continue
-        fixed = start.substitute({LV_ITEM_Y: 0, LV_ITEM_X: 0, LV_KBLOCK: 0})
         if dimension == last:
-            out.append(fixed + c)
+            out.append(start.substitute(first) + c)
         elif dimension == operand.window.row:
-            out.append(fixed + r)
-        elif start != fixed:
-            out.append(item_index if item_index is not None else fixed)
+            out.append(start.substitute(first) + r)
         else:
-            out.append(fixed)
+            out.append(start.substitute({**first, **variables}))
     return tuple(out)
 
 

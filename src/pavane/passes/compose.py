@@ -1,10 +1,11 @@
 """compose: N VERIFIED sections -> ONE PERSISTENT program, one launch per token or prompt block.
 
 Decides, all by structure: which equal shapes become one; where boundaries between sections stand (docs/ir.md,
-Boundaries); where SCRATCH tensors lie in their arena (first fit by lifetime, counted in phases between boundaries, so
-that reused bytes always have a boundary between their users); which chip counter each name gets; whether posters meet
+Boundaries; none inside a wave); where SCRATCH tensors lie in the arena of their home (first fit by lifetime, counted
+in phases between boundaries, so that reused bytes always have a boundary between their users; on the sites the arena
+is the end of local memory); which chip counter each name gets; whether posters meet
 all at once, or first in their rows and then in their columns (where counters cannot count all of them, or there are
-many). Local memory needs no decision: sections on one site follow each other.
+many). Buffers in local memory need no decision: sections on one site follow each other.
 
 Refuses (ComposeReject): sections that declare one tensor or symbol differently; memory beside the chip too small;
 more posters than the counters' bits can count, in lines too. OutOfCounters when the chip has too few.
@@ -25,6 +26,7 @@ from pavane.ir.program import (
     Compute,
     Counter,
     Front,
+    Home,
     Init,
     Instance,
     Load,
@@ -45,6 +47,7 @@ from pavane.ir.program import (
 from pavane.ir.quasi import quasi
 from pavane.ir.rects import Site, constant_rect, rectangles, site_in
 from pavane.ir.walk import leaves, named, symbol_domain
+from pavane.passes.arena import arena
 from pavane.passes.memory_beside import require_memory, tensor_bytes
 from pavane.reject import ComposeReject, OutOfCounters
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -68,7 +71,7 @@ def assemble(name: str, sections: Sequence[Program], target: SpatialTarget) -> P
     """One program of all sections' symbols, tensors, distinct shapes and instances, at the sections' phase."""
     shapes = _distinct_shapes(sections)
     instances = tuple(
-        Instance(shapes[shape_digest(s.shapes[0])].name, s.instances[0].bindings, name=s.instances[0].name or s.name)
+        replace(s.instances[0], shape=shapes[shape_digest(s.shapes[0])].name, name=s.instances[0].name or s.name)
         for s in sections
     )
     program = Program(
@@ -123,7 +126,8 @@ def _phases(program: Program, target: SpatialTarget) -> tuple[int, ...]:
     for instance in program.instances:
         reads, writes = _uses(program, instance)
         conflict = bool(written & (reads | writes) or read & writes)
-        if phases and not one_process and (every_section or conflict):
+        in_wave = phases and instance.wave >= 0 and instance.wave == program.instances[len(phases) - 1].wave
+        if phases and not one_process and (conflict or (every_section and not in_wave)):
             phase, read, written = phase + 1, set(), set()
         read |= reads
         written |= writes
@@ -148,20 +152,18 @@ def _stored_formals(shape: Shape) -> set[str]:
 
 
 def _lay_out_scratch(program: Program, phases: tuple[int, ...], target: SpatialTarget) -> tuple[Tensor, ...]:
-    """Offsets in the SCRATCH arena: first fit, in order of first use, over phases."""
-    domain = symbol_domain(program)
-    lives = _lifetimes(program, phases)
-    align = target.dram.alignment_bytes
-    placed: list[tuple[int, int, int, int]] = []  # first phase, last phase, start, end
-    offsets: dict[str, int] = {}
-    scratch = {t.name: t for t in program.tensors if t.role == "SCRATCH"}
-    for name in sorted(scratch, key=lambda n: (lives.get(n, (0, 0)), n)):
-        first, last = lives.get(name, (0, 0))
-        size = -(-tensor_bytes(scratch[name], domain) // align) * align
-        start = _first_gap([(s, e) for begin, end, s, e in placed if begin <= last and first <= end], size)
-        placed.append((first, last, start, start + size))
-        offsets[name] = start
-    require_memory(program.name, program.tensors, domain, target, max((e for *_, e in placed), default=0))
+    """Offsets in the arenas: first fit, in order of first use, over phases."""
+    domain, lives = symbol_domain(program), _lifetimes(program, phases)
+    sizes: dict[Home, dict[str, int]] = {"dram": {}, "sites": {}}
+    for tensor in program.tensors:
+        if tensor.role == "SCRATCH":
+            sizes[tensor.home][tensor.name] = tensor_bytes(tensor, domain)
+    beside = arena(sizes["dram"], lives, target.dram.alignment_bytes)
+    require_memory(program.name, program.tensors, domain, target, beside.bytes)
+    local = arena(sizes["sites"], lives, target.memory.alignment_bytes)
+    start = target.memory.bytes - local.bytes
+    start -= start % target.memory.alignment_bytes
+    offsets = {**beside.offsets, **{name: start + offset for name, offset in local.offsets.items()}}
     return tuple(replace(t, offset=offsets[t.name]) if t.name in offsets else t for t in program.tensors)
 
 
@@ -172,15 +174,6 @@ def _lifetimes(program: Program, phases: tuple[int, ...]) -> dict[str, tuple[int
             first, _ = lives.get(binding.tensor, (phase, phase))
             lives[binding.tensor] = (first, phase)
     return lives
-
-
-def _first_gap(taken: list[tuple[int, int]], size: int) -> int:
-    start = 0
-    for low, high in sorted(taken):
-        if low - start >= size:
-            break
-        start = max(start, high)
-    return start
 
 
 # --- counters -------------------------------------------------------------------------------------------------------

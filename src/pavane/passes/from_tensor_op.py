@@ -7,9 +7,10 @@
     attention        scores of whole rows on the chip (`attention`)
     gather           rows of a table (`gather`)
 
-Numerics are fixed here. Integers ride on the narrowest mode that holds them; a product is claimed exact only while its
-operands fit that mode and K * max|a| * max|b| fits the accumulator (`matrix_mode.is_exact`). Refuses with `NoEngine`
-when no mode takes the types.
+Numerics are fixed here. Integers ride on the cheapest mode that multiplies them in full; a product is claimed exact
+only while its operands fit that mode and K * max|a| * max|b| fits the accumulator (`matrix_mode.is_exact`). Refuses
+with `NoEngine` when no mode takes the types, with `ComposeReject` when the op's tensors alone do not fit the memory
+beside the chip.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from pavane.passes.gather import GatherOp as GatherSection
 from pavane.passes.gather import gather_section
 from pavane.passes.linking import link_of, operand_over
 from pavane.passes.matrix_mode import choose_mode
+from pavane.passes.memory_beside import require_memory
 from pavane.passes.rowwise import RowwiseOp, matrix_axes, rowwise_section
 from pavane.passes.streaming import streaming_section
-from pavane.passes.template import WRITER, Operand, window
+from pavane.passes.template import WRITER, Operand, symbols_domain, window
 from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.fills import known_fill
 from pavane.tensor_graph.recognised import AttentionOp, GatherOp, ProductOp, RecognisedOp, RowsOp
@@ -33,6 +35,12 @@ from pavane.tensor_graph.recognised import AttentionOp, GatherOp, ProductOp, Rec
 
 def from_tensor_op(op: RecognisedOp, target: SpatialTarget) -> Program:
     """The TEMPLATE of one op."""
+    section = _section(op, target)
+    require_memory(section.name, section.tensors, symbols_domain(section.symbols), target)
+    return section
+
+
+def _section(op: RecognisedOp, target: SpatialTarget) -> Program:
     if isinstance(op, ProductOp):
         return _product(op, target)
     if isinstance(op, RowsOp):

@@ -3,13 +3,18 @@
 A carry marked `cut` is written by one Generic and read by the next ones. Where every reader is a Generic of the same
 rows and columns that reads it at its own point, and either only one does or the value costs at most one operator, the
 value's expression takes the carry's place and the carry is gone, if the fused Generic's operands and its result fit
-the engine's register tiles. Steps between the two must leave what the expression reads as it is.
+the engine's register tiles: as many as the widest of their types, and of those that the stage's products accumulate
+in, leaves room for (`Engine.tiles_held`). Steps between the two must leave what the expression reads as it is. A cut
+that cannot be undone stays.
 
-Refuses never: a cut that cannot be undone stays.
+Refuses: OutOfRegisters, where a Generic that nothing cuts further does not fit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
 from msgspec.structs import replace
 
 from pavane.ir.expr import At, Expr, Fn, Reduce, names, replace_operands, walk
@@ -22,6 +27,7 @@ from pavane.ir.program import (
     Generic,
     Init,
     Loop,
+    MatmulTiles,
     Node,
     Pop,
     Program,
@@ -31,9 +37,11 @@ from pavane.ir.program import (
     Stage,
 )
 from pavane.ir.quasi import quasi
-from pavane.ir.walk import leaves, operands, rebuild
+from pavane.ir.types import DType
+from pavane.ir.walk import leaves, named, operands, rebuild
 from pavane.passes.section import section_of, with_section
-from pavane.targets.descriptor import SpatialTarget
+from pavane.reject import OutOfRegisters
+from pavane.targets.descriptor import Engine, SpatialTarget
 
 _POINT = (quasi(LV_GEN_ROW), quasi(LV_GEN_COL))
 
@@ -44,7 +52,52 @@ def fuse_generic(program: Program, target: SpatialTarget) -> Program:
     for carry in shape.carries:
         if carry.cut and carry.dtype == shape.numerics.accumulator:
             shape = _without(shape, carry, target)
+    _require_registers(shape, target)
     return with_section(program, shape, "FUSED")
+
+
+def _require_registers(shape: Shape, target: SpatialTarget) -> None:
+    for group in shape.groups:
+        for stage in group.stages:
+            registers = _registers(shape, stage, target)
+            for _, step in leaves(stage.body):
+                if isinstance(step, Compute) and isinstance(step.op, Generic) and not registers.hold(step.op):
+                    held, engine = registers.tiles(step.op), registers.engine
+                    raise OutOfRegisters(
+                        "a compute step holds more tiles than the engine's registers",
+                        where=f"section {shape.name}, stage {stage.name}, {step.op.dst.name}",
+                        needed=f"{len(held)} tiles",
+                        available=f"{registers.capacity(held)} of engine {engine.name} of {target.name}",
+                        terms=[f"{name} ({registers.types[name]})" for name in held],
+                        remedy="more register tiles, or an op of fewer operands",
+                    )
+
+
+class Registers(msgspec.Struct, frozen=True):
+    """What a stage keeps in its engine's registers: types of all buffers, and those that its products accumulate in."""
+
+    engine: Engine
+    types: Mapping[str, DType]
+    accumulators: tuple[DType, ...]
+
+    def tiles(self, op: Generic) -> tuple[str, ...]:
+        """The buffers of which a tile is held at once: the result's and the operands'."""
+        return tuple(dict.fromkeys((op.dst.name, *operands(op))))
+
+    def capacity(self, held: tuple[str, ...]) -> int:
+        """How many tiles there are of those types; 0: any number."""
+        return self.engine.tiles_held((*self.accumulators, *(self.types[name] for name in held)))
+
+    def hold(self, op: Generic) -> bool:
+        held = self.tiles(op)
+        return len(held) <= (self.capacity(held) or len(held))
+
+
+def _registers(shape: Shape, stage: Stage, target: SpatialTarget) -> Registers:
+    types = {f.name: f.dtype for f in shape.fifos} | {c.name: c.dtype for c in shape.carries}
+    computes = [step.op for _, step in leaves(stage.body) if isinstance(step, Compute)]
+    accumulators = tuple(types[op.dst.name] for op in computes if isinstance(op, MatmulTiles))
+    return Registers(named(target.engines, stage.engine), types, accumulators)
 
 
 def _without(shape: Shape, carry: Carry, target: SpatialTarget) -> Shape:
@@ -53,8 +106,7 @@ def _without(shape: Shape, carry: Carry, target: SpatialTarget) -> Shape:
     for group in shape.groups:
         stages = []
         for stage in group.stages:
-            limit = next(engine.register_tiles for engine in target.engines if engine.name == stage.engine)
-            body = _undo(stage, carry.name, limit)
+            body = _undo(stage, carry.name, _registers(shape, stage, target))
             done = done or body is not None
             stages.append(stage if body is None else replace(stage, body=body))
         groups.append(replace(group, stages=tuple(stages)))
@@ -63,7 +115,7 @@ def _without(shape: Shape, carry: Carry, target: SpatialTarget) -> Shape:
     return replace(shape, groups=tuple(groups), carries=tuple(c for c in shape.carries if c.name != carry.name))
 
 
-def _undo(stage: Stage, name: str, register_tiles: int) -> tuple[Node, ...] | None:
+def _undo(stage: Stage, name: str, registers: Registers) -> tuple[Node, ...] | None:
     """The stage's body with every use of the carry replaced by its value; None where that is not allowed."""
     uses = _uses(stage.body, name)
     if uses is None or len(uses) < 2:
@@ -77,8 +129,8 @@ def _undo(stage: Stage, name: str, register_tiles: int) -> tuple[Node, ...] | No
         return None
     fused: dict[Node, Node] = {}
     for reader in readers:
-        together = _fused(made, reader, register_tiles)
-        if together is None:
+        together = _fused(made, reader)
+        if together is None or not registers.hold(together):
             return None
         fused[Compute(reader)] = Compute(together)
 
@@ -102,7 +154,7 @@ def _uses(body: tuple[Node, ...], name: str) -> list[Generic] | None:
     return found if len(nests) == 1 else None
 
 
-def _fused(made: Generic, reader: Generic, register_tiles: int) -> Generic | None:
+def _fused(made: Generic, reader: Generic) -> Generic | None:
     """The reader with the made value in place of the carry; None where they do not match point by point."""
     carry = made.dst
     same_points = (made.rows, made.cols, made.guard) == (reader.rows, reader.cols, reader.guard)
@@ -113,9 +165,7 @@ def _fused(made: Generic, reader: Generic, register_tiles: int) -> Generic | Non
         return None
     if reductions > 1 or _inside_reduce(reader.expr, carry.name):
         return None
-    expr = replace_operands(reader.expr, lambda e: made.expr if e.name == carry.name else e)
-    tiles = len(names(expr)) + 1
-    return replace(reader, expr=expr) if not register_tiles or tiles <= register_tiles else None
+    return replace(reader, expr=replace_operands(reader.expr, lambda e: made.expr if e.name == carry.name else e))
 
 
 def _inside_reduce(expr: Expr, name: str) -> bool:

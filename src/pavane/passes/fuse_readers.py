@@ -30,7 +30,12 @@ def fuse_readers(program: Program, target: SpatialTarget) -> Program:
     spread = section_spread(shape, symbol_domain(program), target)
     predict = section_prediction(program, shape, spread, target)
     kinds, joins, _ = share(sharable(shape, target), spread, target, predict)
-    fused = replace(_of_kinds(shape, kinds), joins=(*shape.joins, *joins))
+    return with_readers(with_section(program, replace(shape, joins=(*shape.joins, *joins)), "TILED"), kinds)
+
+
+def with_readers(program: Program, kinds: Kinds) -> Program:
+    """The TILED section with these FIFOs of these kinds, each read by a leader group of its own."""
+    fused = _of_kinds(section_of(program, "TILED"), kinds)
     for name in kinds:
         fused = _with_leader(fused, name)
     return with_section(program, fused, "FUSED")

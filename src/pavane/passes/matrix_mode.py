@@ -1,9 +1,16 @@
 """Which of an engine's products a contraction rides on, and the tree of its sum.
 
-A mode is legal when it holds every operand value exactly; where none is, a float operand may be rounded to a narrower
-float (the section's bound pays for it). Integers ride on the narrowest legal mode; other values on the one that takes
-them as they are stored, and where there is none on the cheapest. Refuses with `NoEngine` when no engine of the target
-multiplies these types.
+The order is total; each rule decides among what those before it leave:
+
+    1. types that hold every operand value exactly; where an engine has none, a float may enter as a narrower float
+       (the section's bound pays for it)
+    2. types as the operands are stored; for integers of a known range this rule says nothing
+    3. a mode that multiplies both operands in full (`fidelity.significant_bits`)
+    4. the cheapest; of a pair of types the fidelities are compared by `Engine.product_mode`, as every reader of the
+       program does, so no fidelity is taken that rounds more than the fullest one
+    5. fewer conversions, fewer significand bits, the types' names; of engines that are alike the first
+
+Refuses with `NoEngine` when no engine of the target multiplies these types.
 """
 
 from __future__ import annotations
@@ -14,12 +21,13 @@ from typing import cast
 import msgspec
 
 from pavane.ir.program import Tensor, Tree
-from pavane.ir.types import Const, DType, Fill, Ints
+from pavane.ir.types import DType, Fill
 from pavane.reject import NoEngine
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
+from pavane.targets.fidelity import largest_magnitude, significant_bits
 
 # Which operand types hold every value of a stored type. Source: significand and exponent widths (IEEE 754, bfloat16);
-# a q8_0 value is an f16 scale times a signed byte, at most 19 bits.
+# a q8_0 value is an f16 scale times a signed byte, at most 18 bits.
 LOSSLESS: dict[str, tuple[str, ...]] = {
     "f32": ("f32",),
     "f16": ("f16", "f32"),
@@ -62,12 +70,13 @@ def choose_mode(
     target: SpatialTarget, a: DType, b: DType, fill_a: Fill | None = None, fill_b: Fill | None = None
 ) -> Ride:
     """The product for operands stored as `a` and `b`, with what is known of their values."""
-    candidates = [Ride(e, m) for e in target.engines if "compute" in e.roles for m in e.matrix]
+    bits = significant_bits(a, fill_a), significant_bits(b, fill_b)
+    candidates = [Ride(engine, mode) for engine in target.engines for mode in _fidelities(engine, bits)]
     for lossy in (False, True):
         legal = [r for r in candidates if _holds(r.mode.a, a, fill_a, lossy) and _holds(r.mode.b, b, fill_b, lossy)]
         if legal:
             integers = largest_magnitude(fill_a) is not None and largest_magnitude(fill_b) is not None
-            return min(legal, key=lambda r: _preference(r.mode, a, b, integers))
+            return min(legal, key=lambda r: _preference(r.mode, (a, b), bits, integers))
     raise NoEngine(
         f"no engine of {target.name} multiplies {a} by {b}",
         needed=f"a matrix mode for {a} x {b}",
@@ -81,15 +90,6 @@ def tree_of(mode: MatrixMode, transposed: bool) -> Tree:
     return Tree(0, mode.lanes if transposed else 1, mode.fused)
 
 
-def largest_magnitude(fill: Fill | None) -> int | None:
-    """The greatest |v| of a tensor that holds integers only, or None."""
-    if isinstance(fill, Ints):
-        return max(abs(fill.lo), abs(fill.hi))
-    if isinstance(fill, Const) and float(fill.value).is_integer():
-        return abs(int(fill.value))
-    return None
-
-
 def is_exact(mode: MatrixMode, k: int, first: Tensor, second: Tensor, output: DType) -> bool:
     """Integers that the operands hold, multiplied in full, whose every partial sum the accumulator holds.
 
@@ -100,10 +100,15 @@ def is_exact(mode: MatrixMode, k: int, first: Tensor, second: Tensor, output: DT
     a, b = largest_magnitude(first.fill), largest_magnitude(second.fill)
     if a is None or b is None or mode.accumulator != "f32" or output != "f32":
         return False
-    held = a <= min(_INTEGERS_HELD[mode.a], 1 << mode.operand_bits) and b <= min(
-        _INTEGERS_HELD[mode.b], 1 << mode.operand_bits
-    )
+    bits_a, bits_b = mode.bits
+    held = a <= min(_INTEGERS_HELD[mode.a], 1 << bits_a) and b <= min(_INTEGERS_HELD[mode.b], 1 << bits_b)
     return held and k * a * b <= 1 << mode.accumulator_bits
+
+
+def _fidelities(engine: Engine, bits: tuple[int, int]) -> list[MatrixMode]:
+    """For each pair of types that the engine multiplies, in the order of description, the mode of operands so wide."""
+    pairs = dict.fromkeys((m.a, m.b) for m in engine.matrix) if "compute" in engine.roles else {}
+    return [mode for a, b in pairs if (mode := engine.product_mode(a, b, bits)) is not None]
 
 
 def _holds(operand: str, stored: DType, fill: Fill | None, lossy: bool) -> bool:
@@ -115,7 +120,9 @@ def _holds(operand: str, stored: DType, fill: Fill | None, lossy: bool) -> bool:
     return lossy and operand in ROUNDED[stored]
 
 
-def _preference(mode: MatrixMode, a: DType, b: DType, integers: bool) -> tuple[int, int, Fraction]:
-    m, k, n = mode.tile
-    widened = 0 if integers else (mode.a != a) + (mode.b != b)
-    return widened, mode.operand_bits, Fraction(mode.cycles, m * k * n)
+def _preference(
+    mode: MatrixMode, stored: tuple[DType, DType], bits: tuple[int, int], integers: bool
+) -> tuple[int, bool, Fraction, int, tuple[int, int], str, str]:
+    converted = (mode.a != stored[0]) + (mode.b != stored[1])
+    rounds = mode.bits[0] < bits[0] or mode.bits[1] < bits[1]
+    return 0 if integers else converted, rounds, mode.cost, converted, mode.bits, mode.a, mode.b

@@ -23,6 +23,7 @@ import msgspec
 
 from pavane.ir.expr import Expr, fn
 from pavane.ir.program import (
+    LV_ITEM_X,
     LV_KBLOCK,
     Carry,
     Init,
@@ -322,9 +323,9 @@ def _spec(op: ProductOp, prologue: Sequence[Link]) -> Spec:
     def product(scope: Scope, r: Quasi, c: Quasi) -> Expr:
         return scope.total(op.k, lambda k: fn("mul", scope.get(a, r, k), scope.get(op.weight.formal, c, k)))
 
-    head = quasi("i1") if op.grid.head else None
+    head = {LV_ITEM_X: quasi("i1")} if op.grid.head else {}
     scope = spec_scope(op.operands, (*prologue, Link("product", product), *op.epilogue), head)
-    column = quasi("i2") if head is not None else quasi("i1")
+    column = quasi("i2") if head else quasi("i1")
     limits = (op.grid.rows.limit, op.grid.head.count, op.grid.cols.limit) if op.grid.head else (
         op.grid.rows.limit, op.grid.cols.limit)  # fmt: skip
     return Spec(op.output.formal, op.spec_origin, limits, _last(op).build(scope, quasi("i0"), column))

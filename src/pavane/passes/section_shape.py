@@ -24,7 +24,6 @@ from pavane.ir.program import (
     Group,
     Load,
     Numerics,
-    Port,
     Process,
     Program,
     Ref,
@@ -42,7 +41,7 @@ T = TypeVar("T")
 
 # Which fields hold a name, and whether it is a formal's.
 _FORMAL = {(Formal, "name"), (Spec, "out"), (Load, "tensor"), (Store, "tensor"), (Indirect, "tensor")}
-_OTHER = {(c, "name") for c in (Fifo, Carry, Counter, Group, Stage, Process, Ref)} | {(Indirect, "via"), (Port, "fifo")}
+_OTHER = {(c, "name") for c in (Fifo, Carry, Counter, Group, Stage, Process, Ref)} | {(Indirect, "via")}
 _STEP_FIELDS = ("fifo", "counter", "carry")
 
 

@@ -48,9 +48,9 @@ def _obligation_lines(obligation: str, report: Report) -> Iterator[str]:
     """Facts (a fact of several shapes stands once) with their time together, then refusals."""
     facts = [fact for fact in report.facts if fact.obligation == obligation]
     refusals = [f"REFUSED: {refusal}" for refusal in report.refusals if refusal.code == obligation]
-    texts = [*_shared(facts), *refusals]
-    if not texts:
-        texts = ["not examined: it rests on what was refused" if report.refusals else "nothing to show"]
+    unasked = [of for rule, of in report.unasked if rule == obligation]
+    resting = [f"not examined of {', '.join(unasked)}: it rests on what was refused"] if unasked else []
+    texts = [*_shared(facts), *refusals, *resting] or ["nothing to show"]
     time = _milliseconds(sum(fact.seconds for fact in facts)) if facts else ""
     width = max(len(name) for name in OBLIGATIONS)
     for number, text in enumerate(texts):

@@ -47,7 +47,8 @@ def _named(program: Program, name: str) -> Shape:
 def _overview(program: Program) -> Iterator[str]:
     times = Counter(instance.shape for instance in program.instances)
     total = sum(times[shape.name] * (shape.plan.cycles if shape.plan else 0) for shape in program.shapes)
-    yield f"program {program.name} for {program.target}: {len(program.instances)} sections, {total:,} predicted cycles"
+    sections = f"{len(program.instances)} section{'' if len(program.instances) == 1 else 's'}"
+    yield f"program {program.name} for {program.target}: {sections}, {total:,} predicted cycles"
     width = max(len(shape.name) for shape in program.shapes)
     ordered = sorted(program.shapes, key=lambda s: -times[s.name] * (s.plan.cycles if s.plan else 0))
     for shape in ordered:
@@ -55,6 +56,13 @@ def _overview(program: Program) -> Iterator[str]:
         share = f"{100 * cycles / total:5.1f} %" if total else "      ?"
         bound = shape.plan.bottleneck if shape.plan else "no plan"
         yield f"  {shape.name:<{width}}  {times[shape.name]:>4} x  {share}  bound by {bound or 'nothing known'}"
+    between = dict.fromkeys(join for shape in program.shapes for join in shape.joins if is_between_sections(join))
+    yield from ("  " + _join_line(join) for join in between)
+
+
+def is_between_sections(join: Join) -> bool:
+    """Made by `pack` or `forward`, so it stands in every section that it is about."""
+    return join.what.startswith(("pack ", "forward "))
 
 
 def _section(shape: Shape, times: int, expected: Mapping[str, int], target: SpatialTarget) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pavane import reject
-from pavane.pipeline import PASS_ORDER
+from pavane.pipeline import JOINING, PASS_ORDER
 
 _BRANCH = re.compile(r"\+-- (?P<names>[A-Za-z |]+?)(?: \(exit \d+\))?(?:\s{2,}(?P<text>.+))?$")
 
@@ -33,6 +33,8 @@ def passes_table() -> str:
         "| --- | --- | --- |",
     ]
     lines += [f"| `{entry.name}` | {entry.phase} | {entry.because} |" for entry in PASS_ORDER]
+    lines += ["", "What takes many sections (`pipeline.JOINING`):", "", "| name | because |", "| --- | --- |"]
+    lines += [f"| `{entry.name}` | {entry.because} |" for entry in JOINING]
     return "\n".join(lines) + "\n"
 
 

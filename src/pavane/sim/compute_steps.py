@@ -49,9 +49,9 @@ def _op_cycles(context: Context, step: Compute) -> Callable[[int, int, int], int
     engine, op = context.agent.engine, step.op
     if isinstance(op, Generic):
         return generic_cycles(op.expr, engine)
-    a, b = product_types(context.section, op)
-    mode = product_mode(engine, (a, b))
+    mode = product_mode(context.section, op, engine)
     if mode is None:
+        a, b = product_types(context.section, op)
         raise NoEngine(f"engine {engine.name} has no product of {a} by {b}", where=str(context.place))
     return product_cycles(mode)
 

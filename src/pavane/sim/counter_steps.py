@@ -16,7 +16,7 @@ Sinks = list[tuple[Site, CounterState]]
 
 def bind_post(context: Context, step: Post) -> Handler:
     counter = named(context.section.shape.counters, step.counter)
-    machine, shape, sites = context.machine, context.section.shape, site_lists(context)
+    machine, shape, sites = context.machine, context.section.shape, site_lists()
 
     def sinks(rect: tuple[int, ...]) -> Sinks:
         return [(site, machine.counter(site, shape.name, counter)) for site in sites(rect)]

@@ -38,7 +38,8 @@ def load(context: Context, step: Load) -> Callable[[Env, int, int], Effect]:
 
     def prepare(env: Env, rows: int, cols: int) -> Effect:
         start = _start(context, step.window, env)
-        part = _window_part(context.place, formal, step.window, start, rows, cols)
+        source = formal.seen_from(context.agent.site)
+        part = _window_part(context.place, formal, source, step.window, start, rows, cols)
         buffer, row = fifo.slots[fifo.tail], step.row.evaluate(env)
         buffer.origin = Origin(formal.name, start, step.window.row)
         if alias:
@@ -64,21 +65,31 @@ def store(context: Context, step: Store) -> Callable[[Env, int, int, int], Effec
 
     def prepare(env: Env, address: int, rows: int, cols: int) -> Effect:
         start = _start(context, step.window, env)
-        part = _window_part(place, formal, step.window, start, rows, cols)
+        parts = [
+            _window_part(place, formal, region, step.window, start, rows, cols) for region in _written(context, formal)
+        ]
         _check_transition(place, formal, step.window, address, rows, units(cols, formal.dtype))
-        return partial(_write_back, place, fifo.slots[fifo.head], fifo.fifo.name, part)
+        return partial(_write_back, place, fifo.slots[fifo.head], fifo.fifo.name, parts)
 
     return prepare
 
 
-def _write_back(place: Place, buffer: Buffer, name: str, part: Region) -> None:
-    rows, cols = part.array.shape
+def _written(context: Context, formal: FormalState) -> list[Region | None]:
+    """What a store writes: the copies of all sites, or the one tensor."""
+    if formal.copy_at is None:
+        return [formal.region]
+    return [formal.copy_at(site) for site in context.machine.sites]
+
+
+def _write_back(place: Place, buffer: Buffer, name: str, parts: list[Region]) -> None:
+    rows, cols = parts[0].array.shape
     source = _shown(buffer)
     _inside(place, source, name, 0, rows, 0, cols)
     source = source.part(slice(0, rows), slice(0, cols))
     if not source.whole():
         raise _poison(place, name, "stores elements that nothing has written")
-    part.write(source.array)
+    for part in parts:
+        part.write(source.array)
 
 
 def _check_transition(place: Place, formal: FormalState, window: Window, address: int, rows: int, width: int) -> None:
@@ -137,9 +148,15 @@ def _place_in_slot(origin: Origin | None, element: tuple[int, ...]) -> tuple[int
 
 
 def _window_part(
-    place: Place, formal: FormalState, window: Window, start: tuple[int, ...], rows: int, cols: int
+    place: Place,
+    formal: FormalState,
+    region: Region | None,
+    window: Window,
+    start: tuple[int, ...],
+    rows: int,
+    cols: int,
 ) -> Region:
-    """The two-dimensional part of a formal that a window covers, already clipped to rows x cols."""
+    """The two-dimensional part of a formal's bytes that a window covers, already clipped to rows x cols."""
     block = block_elements(formal.dtype)
     where: list[slice | int | None] = [] if window.row >= 0 else [None]
     for dimension, at in enumerate(start[:-1]):
@@ -148,7 +165,7 @@ def _window_part(
     where.append(slice(first, first + units(cols, formal.dtype)))
     if min(start) < 0:
         raise SimulationFault(f"a window of {formal.name} starts at {start}", where=str(place))
-    return formal.region.part(*where)  # type: ignore[union-attr, arg-type]
+    return region.part(*where)  # type: ignore[union-attr, arg-type]
 
 
 # --- computing --------------------------------------------------------------------------------------------
@@ -171,21 +188,21 @@ def generic(context: Context, op: Generic) -> Callable[[Env, int, int, int], Non
 
 def product(context: Context, op: MatmulTiles) -> Callable[[Env, int, int, int], None]:
     types = product_types(context.section, op)
-    bits = _operand_bits(context, types)
+    bits_a, bits_b = _operand_bits(context, op, types)
 
     def run(env: Env, rows: int, cols: int, k: int) -> None:
-        a = _in_full(_operand(context, op.a, env, rows, k, types[0]), bits)
-        b = _in_full(_operand(context, op.b, env, *((cols, k) if op.transposed else (k, cols)), types[1]), bits)
+        a = _in_full(_operand(context, op.a, env, rows, k, types[0]), bits_a)
+        b = _in_full(_operand(context, op.b, env, *((cols, k) if op.transposed else (k, cols)), types[1]), bits_b)
         acc = _taken(context, op.dst, env, rows, cols)
         _assign(context, op.dst, env, _summed(op, acc, a, b))
 
     return run
 
 
-def _operand_bits(context: Context, types: tuple[str, str]) -> int:
+def _operand_bits(context: Context, op: MatmulTiles, types: tuple[str, str]) -> tuple[int, int]:
     """Significand bits of floats that the engine multiplies; blocks meet blocks as integers and keep theirs."""
-    mode = product_mode(context.agent.engine, types)
-    return FLOAT_BITS if mode is None or types == ("q8_0", "q8_0") else mode.operand_bits
+    mode = product_mode(context.section, op, context.agent.engine)
+    return (FLOAT_BITS, FLOAT_BITS) if mode is None or types == ("q8_0", "q8_0") else mode.bits
 
 
 def _in_full(numbers: np.ndarray, bits: int) -> np.ndarray:

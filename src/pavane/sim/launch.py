@@ -29,11 +29,6 @@ def check_program(program: Program, target: SpatialTarget) -> None:
         raise ArgumentReject(
             f"the program is for {program.target}, not for this {target.name}", remedy="compile it for this target"
         )
-    for shape in program.shapes:
-        for fifo in shape.fifos:
-            if fifo.kind == "FORWARDED":
-                raise ArgumentReject("forwarded FIFOs are not simulated yet", where=f"{shape.name}.{fifo.name}")
-
     _check_engines(program, target)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pavane.ir.program import Carry, Fifo, Load, MatmulTiles, Shape, Window
@@ -19,6 +19,7 @@ from pavane.targets.descriptor import Engine, MatrixMode
 class FormalState:
     """A formal's bytes: where they start for the channels, its pitches, and (functional) the typed view.
 
+    `on_sites`: it has a copy on every site; `copy_at` (functional, where it is laid out) views that of a site.
     `writable`: the byte range that this epoch may write of a STATE tensor; None where all may be written.
     """
 
@@ -28,18 +29,24 @@ class FormalState:
     pitches: tuple[int, ...]
     region: Region | None
     writable: tuple[int, int] | None
+    on_sites: bool = False
+    copy_at: Callable[[Site], Region] | None = None
+
+    def seen_from(self, site: Site) -> Region | None:
+        """What a load on a site reads."""
+        return self.copy_at(site) if self.copy_at is not None else self.region
 
 
 @dataclass(frozen=True)
 class Section:
-    """An instance: its shape, formals, and the site that its coordinates are counted from."""
+    """An instance: its shape and its formals."""
 
     machine: Machine
     shape: Shape
     name: str
-    home: Site
     formals: dict[str, FormalState]
     operand_types: dict[str, str]  # of FIFOs and carries: the type in which a matrix engine takes them
+    operand_bits: Mapping[str, int]  # and the significand bits of what they hold
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,11 @@ def product_types(section: Section, op: MatmulTiles) -> tuple[str, str]:
     return section.operand_types[op.a.name], section.operand_types[op.b.name]
 
 
-def product_mode(engine: Engine, types: tuple[str, str]) -> MatrixMode | None:
-    return next((m for m in engine.matrix if (m.a, m.b) == types), None)
+def product_mode(section: Section, op: MatmulTiles, engine: Engine) -> MatrixMode | None:
+    """The fidelity that the descriptor gives these types and widths."""
+    return engine.product_mode(
+        *product_types(section, op), (section.operand_bits[op.a.name], section.operand_bits[op.b.name])
+    )
 
 
 def window_pitch(formal: FormalState, window: Window) -> int:
@@ -117,15 +127,14 @@ def misused(place: Place, why: str) -> ProtocolFault:
     return ProtocolFault(f"a step has no meaning here: {why}", where=str(place))
 
 
-def site_lists(context: Context) -> Callable[[tuple[int, ...]], tuple[Site, ...]]:
+def site_lists() -> Callable[[tuple[int, ...]], tuple[Site, ...]]:
     """The sites of a rectangle that a step names, on the chip; each rectangle is expanded once."""
-    home_x, home_y = context.section.home
     known: dict[tuple[int, ...], tuple[Site, ...]] = {}
 
     def sites(rect: tuple[int, ...]) -> tuple[Site, ...]:
         if rect not in known:
             x0, x1, y0, y1 = rect
-            known[rect] = tuple((home_x + x, home_y + y) for y in range(y0, y1) for x in range(x0, x1))
+            known[rect] = tuple((x, y) for y in range(y0, y1) for x in range(x0, x1))
         return known[rect]
 
     return sites

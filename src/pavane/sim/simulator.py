@@ -50,10 +50,11 @@ from pavane.sim.launch import (
 from pavane.sim.process import Compiled, compile_process, compile_turn
 from pavane.sim.result import SimResult, channel_traffic, engine_times, summed, wait_table
 from pavane.sim.section import FormalState, Section, operand_types, pitches
-from pavane.sim.state import Machine, home_of
+from pavane.sim.state import Machine
 from pavane.sim.steps import bind
 from pavane.sim.tensors import TensorStore
 from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.fidelity import buffer_bits
 
 Arrays = Mapping[str, np.ndarray]
 Steps = Generator[int, None, None]
@@ -104,6 +105,7 @@ class Simulator:
         self._broken = False
         self._turns = {kind: compile_turn(blocking=kind is Wait) for kind in (Wait, Post)}
         self._operand_types = {shape.name: operand_types(shape) for shape in program.shapes}
+        self._operand_bits = {shape.name: buffer_bits(shape) for shape in program.shapes}
         self._frontiers = {t.name: 0 for t in program.tensors if t.transition is not None}
         self._tensors = TensorStore(program) if functional else None
         if functional:
@@ -165,6 +167,7 @@ class Simulator:
             return
         check_transitions(self.program, symbols, self._frontiers)
         self._tensors.forget(("SCRATCH", "OUTPUT"))
+        self._machine.forget_copies()
         for tensor in self.program.tensors:
             if tensor.role == "INPUT" and tensor.name not in inputs:
                 raise LaunchReject(f"input {tensor.name!r} was not given")
@@ -191,16 +194,21 @@ class Simulator:
         formals = {}
         for formal in shape.formals:
             tensor = tensors[formal.name]
+            extents = tuple(extent.evaluate(symbols) for extent in formal.shape)
+            laid_out = self._tensors is not None and tensor.home == "sites" and tensor.offset >= 0
             formals[formal.name] = FormalState(
                 name=formal.name,
                 dtype=formal.dtype,
                 base=max(0, tensor.offset),
-                pitches=pitches(tuple(extent.evaluate(symbols) for extent in formal.shape), formal.dtype),
+                pitches=pitches(extents, formal.dtype),
+                on_sites=tensor.home == "sites",
+                copy_at=partial(self._machine.copy, tensor, formal, extents) if laid_out else None,
                 region=self._tensors.view(tensor.name, formal, symbols) if self._tensors is not None else None,
                 writable=_writable_bytes(tensor, symbols),
             )
         name = instance.name or instance.shape
-        return Section(self._machine, shape, name, home_of(instance), formals, self._operand_types[shape.name])
+        types, bits = self._operand_types[shape.name], self._operand_bits[shape.name]
+        return Section(self._machine, shape, name, formals, types, bits)
 
     def _body(self, worker: Worker, agent: Agent, sections: list[Section], symbols: Mapping[str, int]) -> Steps:
         """The generator of a worker on a site: its turns, one after the other."""
@@ -218,7 +226,7 @@ class Simulator:
         if self._machine.functional:
             for carry in _carries(section.shape, process):
                 self._machine.carry(agent.site, section.shape, carry).fresh = True
-        values = {**symbols, **_coordinates(agent.site, process.rect, section.home)}
+        values = {**symbols, **_coordinates(agent.site, process.rect)}
         yield from compiled.start(bind(section, agent, name, compiled.steps), *(values[v] for v in compiled.variables))
         if agent.unfenced:
             place = f"process {name} on {agent.engine.name} of site {agent.site} ended with {agent.unfenced}"
@@ -274,9 +282,9 @@ def _sites(rect: Rect) -> list[Site]:
     return [(x, y) for y in range(rect.y0.const, rect.y1.const) for x in range(rect.x0.const, rect.x1.const)]
 
 
-def _coordinates(site: Site, rect: Rect, home: Site = (0, 0)) -> dict[str, int]:
-    """A site's place inside a rectangle that is counted from `home`."""
-    return {SITE_X: site[0] - home[0] - rect.x0.const, SITE_Y: site[1] - home[1] - rect.y0.const}
+def _coordinates(site: Site, rect: Rect) -> dict[str, int]:
+    """A site's place inside a rectangle."""
+    return {SITE_X: site[0] - rect.x0.const, SITE_Y: site[1] - rect.y0.const}
 
 
 def _carries(shape: Shape, process: Process) -> list[Carry]:

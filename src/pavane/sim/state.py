@@ -11,11 +11,11 @@ from collections import deque
 from functools import partial
 from heapq import heappop, heappush
 
-from pavane.ir.program import Carry, Counter, Fifo, Instance, Program, Shape
+from pavane.ir.program import Carry, Counter, Fifo, Formal, Program, Shape, Tensor
 from pavane.reject import MemoryExceeded
 from pavane.sim.engine import Agent, Clock, Event, Site
 from pavane.sim.faults import ProtocolFault
-from pavane.sim.memory import Buffer, Memory, alias_buffer, local_buffer, slot_bytes
+from pavane.sim.memory import Buffer, Memory, Region, alias_buffer, local_buffer, region, slot_bytes
 from pavane.sim.timing import Channels, Links, Split
 from pavane.targets.descriptor import SpatialTarget
 
@@ -136,11 +136,13 @@ class Machine:
         self.clock = Clock()
         self.channels = Channels(target)
         self.links = Links(target)
+        self.sites = tuple((x, y) for y in range(target.grid.height) for x in range(target.grid.width))
         self.events: list[Event] | None = [] if trace else None
         self._memories: dict[Site, Memory] = {}
         self._fifos: dict[tuple[Site, str, str], FifoState] = {}
         self._carries: dict[tuple[Site, str, str], Buffer] = {}
         self._counters: dict[tuple[Site, str, str | int], CounterState] = {}
+        self._copies: dict[tuple[Site, str], tuple[Memory, int]] = {}  # with the owner that a tensor has there
 
     def restart(self) -> None:
         """A launch: time, channels, links and their counts begin again; counters, FIFOs and memories stay."""
@@ -179,9 +181,26 @@ class Machine:
                 available=f"0 to {self.target.memory.bytes}",
                 remedy="size_buffers gives every buffer its address",
             )
+        return local_buffer(self._memory(site), address, part.rows, part.cols, part.dtype)
+
+    def _memory(self, site: Site) -> Memory:
         if site not in self._memories:
             self._memories[site] = Memory(self.target.memory.bytes)
-        return local_buffer(self._memories[site], address, part.rows, part.cols, part.dtype)
+        return self._memories[site]
+
+    def copy(self, tensor: Tensor, formal: Formal, extents: tuple[int, ...], site: Site) -> Region:
+        """A site's copy of a tensor, as a formal sees it."""
+        if (site, tensor.name) not in self._copies:
+            memory = self._memory(site)
+            self._copies[site, tensor.name] = memory, memory.new_owner()
+        memory, owner = self._copies[site, tensor.name]
+        return region(memory, tensor.offset, extents, formal.dtype, owner)
+
+    def forget_copies(self) -> None:
+        """Nothing has written the sites' copies of tensors, which lie after all buffers."""
+        starts = [t.offset for t in self.program.tensors if t.home == "sites"]
+        for memory in {id(memory): memory for memory, _ in self._copies.values()}.values():
+            memory.owner[min(starts) :] = 0  # type: ignore[index]
 
     def counter(self, site: Site, scope: str, counter: Counter) -> CounterState:
         key = (site, "", counter.id) if counter.id >= 0 else (site, scope, counter.name)
@@ -197,8 +216,3 @@ class Machine:
     def busy_fifos(self) -> list[str]:
         """FIFOs that are not as they were before the launch."""
         return [f"{shape}.{name} of site {site}" for (site, shape, name), f in self._fifos.items() if not f.idle]
-
-
-def home_of(instance: Instance) -> Site:
-    """Where an instance's sites are counted from."""
-    return (instance.home.x0.const, instance.home.y0.const) if instance.home is not None else (0, 0)

@@ -1,6 +1,7 @@
 """The tensors of a program as bytes, allocated for the greatest value of the symbols.
 
-SCRATCH tensors with an offset share one arena, as they do on the chip; every other tensor has memory of its own.
+SCRATCH tensors with an offset beside the chip share one arena, as they do on the chip (those on the sites lie in the
+sites' memories, state.py); every other tensor has memory of its own.
 SCRATCH, OUTPUT and STATE remember who wrote each byte (memory.py): at a launch SCRATCH and OUTPUT hold nothing,
 STATE what the launches before left.
 """
@@ -27,13 +28,14 @@ class TensorStore:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._memories: dict[str, Memory] = {}
-        self._offsets = {t.name: max(0, t.offset) for t in program.tensors}
+        self._offsets = {t.name: max(0, t.offset) if t.home == "dram" else 0 for t in program.tensors}
         sizes = {t.name: greatest_bytes(program, t) for t in program.tensors}
-        arena_bytes = max((t.offset + sizes[t.name] for t in program.tensors if t.offset >= 0), default=0)
+        shared = {t.name for t in program.tensors if t.offset >= 0 and t.home == "dram"}
+        arena_bytes = max((t.offset + sizes[t.name] for t in program.tensors if t.name in shared), default=0)
         arena = Memory(arena_bytes)
         for tensor in program.tensors:
-            own = tensor.offset < 0
-            self._memories[tensor.name] = Memory(sizes[tensor.name], tensor.role in _TRACKED) if own else arena
+            own = Memory(sizes[tensor.name], tensor.role in _TRACKED) if tensor.name not in shared else arena
+            self._memories[tensor.name] = own
         self._writers = {t.name: self._memories[t.name].new_owner() for t in program.tensors}
 
     def fill(self, name: str, array: np.ndarray) -> None:

@@ -5,6 +5,8 @@
     load         the engine is busy request_cycles a request; each channel streams its bytes in order of arrival, in all
                  no faster than the site's link (not where the target is `alias`); latency_cycles
     store        the same; no latency where the target is `alias` (an engine's own write needs no answer)
+    on the sites a load of a site's own copy takes its link only, start_cycles after its requests; a store is sent to
+                 all sites (`send`), once, or where the network has no multicast once a site
     alias load   nothing; the first op that reads the slot lasts at least until the channels have streamed the window
     send         the engine is busy start_cycles; each link of the path (multicast: tree) is held while bytes pass
     post         the engine is busy post_cycles; it arrives hop_cycles a hop later
@@ -118,13 +120,20 @@ class Links:
         return max(self._carry(now, source, (sink,), count_bytes) for sink in sinks)
 
     def _carry(self, now: int, source: Site, sinks: Sequence[Site], count_bytes: int) -> int:
-        links = tuple(dict.fromkeys(link for sink in sinks for link in _path(source, sink)))
+        links, hops = _tree(source, tuple(sinks))
         start = max([now + self._noc.start_cycles, *(self._free.get(link, 0) for link in links)])
         cycles = -(-count_bytes // self._noc.bytes_per_cycle)
         for link in links:
             self._free[link] = start + cycles
-        self.sent_bytes += count_bytes * len(sinks)
-        return start + cycles + self._noc.hop_cycles * max(self.hops(source, sink) for sink in sinks)
+        self.sent_bytes += count_bytes * sum(sink != source for sink in sinks)
+        return start + cycles + self._noc.hop_cycles * hops
+
+
+@lru_cache(maxsize=1 << 12)
+def _tree(source: Site, sinks: tuple[Site, ...]) -> tuple[tuple[tuple[Site, Site], ...], int]:
+    """The links of the ways to all sinks, and the hops of the longest."""
+    ways = [_path(source, sink) for sink in sinks]
+    return tuple(dict.fromkeys(link for way in ways for link in way)), max(map(len, ways))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -1,4 +1,4 @@
-"""Load, Store, Send, Fence: transfers that take channels and links, and complete at a time of their own.
+"""Load, Store, Send, Fence: transfers that take channels or links, and complete at a time of their own.
 
 In functional mode a transfer also moves data (effects.py) when it completes; untimed, at its fence, as late as is
 allowed.
@@ -21,38 +21,36 @@ from pavane.sim.timing import Split, count_bytes, split_bytes
 
 def bind_load(context: Context, step: Load) -> Handler:
     fifo, agent, place = context.fifo(step.fifo), context.agent, context.place
-    split = _splitter(context, context.section.formals[step.tensor], step)
-    requests = _requests(context, context.section.formals[step.tensor], step)
-    channels, clock, dram = context.machine.channels, context.machine.clock, context.machine.target.dram
-    timed, alias, name = context.machine.timed, fifo.fifo.kind == "ALIAS", context.label("load", step.tensor)
+    machine, formal = context.machine, context.section.formals[step.tensor]
+    split, moved = _splitter(context, formal, step), _mover(context, formal, step)
+    timed, alias, name = machine.timed, fifo.fifo.kind == "ALIAS", context.label("load", step.tensor)
 
     def load(address: int, rows: int, cols: int) -> int:
         if fifo.reserved_by is not agent:
             raise misused(place, "the process holds no reserved slot")
         if not rows or not cols:
             return 0
-        parts = split(address, rows, cols)
-        count_bytes(channels.read_bytes, parts)
         if alias:
+            parts = split(address, rows, cols)
+            count_bytes(machine.channels.read_bytes, parts)
             fifo.unpaid[fifo.tail].append(parts)
             return 0
         agent.unfenced += 1
+        busy, agent.last_done_at = moved(address, rows, cols)
         if not timed:
             return 0
-        busy = requests(rows, cols)
-        agent.last_done_at = channels.stream(clock.now + busy, parts) + dram.latency_cycles
         agent.done_at = max(agent.done_at, agent.last_done_at)
         agent.worked("load", name, busy)
         return busy
 
-    if not context.machine.functional:
+    if not machine.functional:
         return load
     prepare = effects.load(context, step)
 
     def load_data(env: dict[str, int], address: int, rows: int, cols: int) -> int:
         delay = load(address, rows, cols)
         if rows and cols:
-            _complete(agent, context.machine, prepare(env, rows, cols), at_once=alias)
+            _complete(agent, machine, prepare(env, rows, cols), at_once=alias)
         return delay
 
     return load_data
@@ -60,25 +58,18 @@ def bind_load(context: Context, step: Load) -> Handler:
 
 def bind_store(context: Context, step: Store) -> Handler:
     fifo, agent, place = context.fifo(step.fifo), context.agent, context.place
-    split = _splitter(context, context.section.formals[step.tensor], step)
-    requests = _requests(context, context.section.formals[step.tensor], step)
-    machine, target = context.machine, context.machine.target
-    channels, clock, dram = machine.channels, machine.clock, target.dram
-    latency = 0 if target.alias else dram.latency_cycles
-    timed, name = machine.timed, context.label("store", step.tensor)
+    machine, timed, name = context.machine, context.machine.timed, context.label("store", step.tensor)
+    moved = _mover(context, context.section.formals[step.tensor], step)
 
     def store(address: int, rows: int, cols: int) -> int:
         if fifo.held_by is not agent:
             raise misused(place, "the process holds no slot in front")
         if not rows or not cols:
             return 0
-        parts = split(address, rows, cols)
-        count_bytes(channels.written_bytes, parts)
         agent.unfenced += 1
+        busy, agent.last_done_at = moved(address, rows, cols)
         if not timed:
             return 0
-        busy = requests(rows, cols)
-        agent.last_done_at = channels.stream(clock.now + busy, parts) + latency
         agent.done_at = max(agent.done_at, agent.last_done_at)
         agent.worked("store", name, busy)
         return busy
@@ -94,6 +85,49 @@ def bind_store(context: Context, step: Store) -> Handler:
         return delay
 
     return store_data
+
+
+Mover = Callable[[int, int, int], tuple[int, int]]  # (address, rows, columns) -> busy cycles, when all has arrived
+
+
+def _mover(context: Context, formal: FormalState, step: Load | Store) -> Mover:
+    """Moves a window and counts its bytes; times mean nothing untimed."""
+    return _on_chip(context, formal, step) if formal.on_sites else _through_channels(context, formal, step)
+
+
+def _through_channels(context: Context, formal: FormalState, step: Load | Store) -> Mover:
+    split, requests = _splitter(context, formal, step), _requests(context, formal, step)
+    machine, target = context.machine, context.machine.target
+    is_load = isinstance(step, Load)
+    counts = machine.channels.read_bytes if is_load else machine.channels.written_bytes
+    latency = target.dram.latency_cycles if is_load or not target.alias else 0
+
+    def moved(address: int, rows: int, cols: int) -> tuple[int, int]:
+        parts = split(address, rows, cols)
+        count_bytes(counts, parts)
+        if not machine.timed:
+            return 0, 0
+        busy = requests(rows, cols)
+        return busy, machine.channels.stream(machine.clock.now + busy, parts) + latency
+
+    return moved
+
+
+def _on_chip(context: Context, formal: FormalState, step: Load | Store) -> Mover:
+    """A load reads its own site's copy; a store writes those of all sites, one by one where none multicasts."""
+    machine, noc, agent = context.machine, context.machine.target.noc, context.agent
+    item, pitch = row_bytes(formal.dtype, 1), window_pitch(formal, step.window)
+    is_load = isinstance(step, Load)
+    times = 1 if is_load or noc.multicast else len(machine.sites)
+    sinks = (agent.site,) if is_load else machine.sites
+
+    def moved(_address: int, rows: int, cols: int) -> tuple[int, int]:
+        width = units(cols, formal.dtype) * item
+        runs = 1 if pitch in (0, width) else rows
+        busy = times * runs * machine.target.dram.request_cycles
+        return busy, machine.links.send(machine.clock.now + busy, agent.site, sinks, rows * width)
+
+    return moved
 
 
 def _splitter(context: Context, formal: FormalState, step: Load | Store) -> Callable[[int, int, int], Split]:
@@ -124,7 +158,7 @@ def bind_send(context: Context, step: Send) -> Handler:
     fifo, agent, place, machine = context.fifo(step.fifo), context.agent, context.place, context.machine
     size = slot_bytes(fifo.fifo.rows, fifo.fifo.cols, fifo.fifo.dtype)
     start_cycles, name = machine.target.noc.start_cycles, context.label("send", step.fifo)
-    sites = site_lists(context)
+    sites = site_lists()
 
     def send(*rect: int) -> int:
         if fifo.reserved_by is not agent:

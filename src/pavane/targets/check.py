@@ -9,8 +9,10 @@ import msgspec
 from pavane.ir.types import DTYPES
 from pavane.reject import TargetReject
 from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.rectangle import largest_rectangle
 
 _MOST = 1 << 44
+_MOST_SIDE = 1024
 
 
 def check_target(target: SpatialTarget) -> SpatialTarget:
@@ -74,8 +76,8 @@ def _no_giants(target: SpatialTarget) -> Iterator[str]:
 
 
 def _limits(target: SpatialTarget) -> Iterator[str]:
-    if target.grid.width > 1024 or target.grid.height > 1024:
-        yield "grid: at most 1024 x 1024 sites"
+    if max(target.grid.width, target.grid.height) > _MOST_SIDE:
+        yield f"grid: at most {_MOST_SIDE} x {_MOST_SIDE} sites"
     if not 2 <= target.counters.bits <= 64:
         yield f"counters.bits = {target.counters.bits} must be 2 to 64"
     if target.memory.reserved_bytes >= target.memory.bytes:
@@ -88,6 +90,28 @@ def _limits(target: SpatialTarget) -> Iterator[str]:
         yield f"dram.page_bytes = {page} must be a multiple of dram.alignment_bytes = {unit}"
 
 
+def _holes(target: SpatialTarget) -> Iterator[str]:
+    """Work is dealt to whole rectangles, so sites that do not compute are left out by describing a smaller one."""
+    grid, missing = target.grid, dict.fromkeys(target.grid.missing)
+    inside = {(x, y) for x, y in missing if 0 <= x < grid.width and 0 <= y < grid.height}
+    for x, y in missing:
+        if (x, y) not in inside:
+            yield f"grid.missing names ({x}, {y}), which is no site of {grid.width} x {grid.height}"
+    if inside and max(grid.width, grid.height) <= _MOST_SIDE:
+        holes = f"the rectangle of workers has {len(inside)} hole{'s' if len(inside) > 1 else ''}"
+        columns, rows = largest_rectangle(grid.width, grid.height, inside)
+        yield f"{holes}: {_without_holes(columns, rows)}"
+
+
+def _without_holes(columns: range, rows: range) -> str:
+    if not columns:
+        return "none of its sites computes"
+    return (
+        f"describe the largest whole one, width = {len(columns)} and height = {len(rows)} (columns {columns[0]} to "
+        f"{columns[-1]}, rows {rows[0]} to {rows[-1]}), without `missing`"
+    )
+
+
 def _engines(target: SpatialTarget) -> Iterator[str]:
     names = [engine.name for engine in target.engines]
     yield from (f"engine {name!r} is described twice" for name in sorted({n for n in names if names.count(n) > 1}))
@@ -97,8 +121,13 @@ def _engines(target: SpatialTarget) -> Iterator[str]:
     for engine in target.engines:
         if "compute" in engine.roles and engine.generic_elements_per_cycle < 1:
             yield f"engine {engine.name!r} computes: generic_elements_per_cycle must be at least 1"
-        if engine.register_tiles < 0 or engine.function_cycles < 1:
+        if min(engine.register_tiles, engine.register_tiles_16_bit) < 0 or engine.function_cycles < 1:
             yield f"engine {engine.name!r}: register_tiles must not be negative and function_cycles must be at least 1"
+        if (
+            0 < engine.register_tiles_16_bit < engine.register_tiles
+            or engine.register_tiles_16_bit > 0 == engine.register_tiles
+        ):
+            yield f"engine {engine.name!r}: registers hold fewer tiles of 16 bits than of 32"
 
 
 def _matrix_modes(target: SpatialTarget) -> Iterator[str]:
@@ -113,6 +142,25 @@ def _matrix_modes(target: SpatialTarget) -> Iterator[str]:
                 yield f"{place}: lanes = {mode.lanes} must be a power of two"
             if min(mode.tile) < 1 or mode.cycles < 1 or mode.operand_bits < 1 or mode.accumulator_bits < 1:
                 yield f"{place}: tile, cycles and bits must be at least 1"
+            if any(bits and bits < mode.operand_bits for bits in (mode.a_bits, mode.b_bits)):
+                yield f"{place}: a_bits and b_bits are for the operand with more bits than operand_bits"
 
 
-_RULES = (_name, _no_giants, _positive_figures, _limits, _engines, _matrix_modes)
+def _fidelities(target: SpatialTarget) -> Iterator[str]:
+    """Modes of one pair of types differ only in what they multiply in full and cost; one of them multiplies most."""
+    for engine in target.engines:
+        for a, b in dict.fromkeys((m.a, m.b) for m in engine.matrix):
+            modes = [m for m in engine.matrix if (m.a, m.b) == (a, b)]
+            place = f"engine {engine.name!r}, modes {a} x {b}"
+            if len({(m.accumulator, m.accumulator_bits, m.lanes, m.fused) for m in modes}) > 1:
+                yield f"{place}: they must sum in one way (accumulator, accumulator_bits, lanes, fused)"
+            most = (max(m.bits[0] for m in modes), max(m.bits[1] for m in modes))
+            if all(m.bits != most for m in modes):
+                yield f"{place}: none multiplies {most[0]} bits of a by {most[1]} of b"
+            bits = [m.bits for m in modes]
+            yield from (
+                f"{place}: bits {n[0]} x {n[1]} are described twice" for n in sorted(set(bits)) if bits.count(n) > 1
+            )
+
+
+_RULES = (_name, _no_giants, _positive_figures, _limits, _holes, _engines, _matrix_modes, _fidelities)

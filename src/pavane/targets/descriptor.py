@@ -6,22 +6,35 @@ Units: bytes; cycles of the chip's clock. One descriptor describes one chip, a r
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from fractions import Fraction
+from math import prod
 from typing import Literal
 
 import msgspec
 
+from pavane.ir.types import row_bytes
+
 EngineRole = Literal["reader", "compute", "writer"]
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of a descriptor's parts: unknown keys are refused, so a misspelt figure is an error and never a default."""
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """Base of a descriptor's parts: unknown keys are refused, so a misspelt figure is an error and never a default.
+
+    The digest is of the figures that are not defaults, so a new optional figure leaves other chips' digests.
+    """
 
 
 class Grid(Part, frozen=True, kw_only=True):
-    """Columns and rows of compute sites (logical coordinates)."""
+    """Columns and rows of compute sites (logical coordinates).
+
+    `missing`: sites (x, y) inside them that do not compute. Only whole rectangles are compiled for: `check_target`
+    refuses holes and names the largest rectangle without any.
+    """
 
     width: int
     height: int
+    missing: tuple[tuple[int, int], ...] = ()
 
 
 class Memory(Part, frozen=True, kw_only=True):
@@ -38,27 +51,42 @@ class Memory(Part, frozen=True, kw_only=True):
 class MatrixMode(Part, frozen=True, kw_only=True):
     """One way in which a matrix engine multiplies: operand and accumulator types, and how it sums.
 
-    `operand_bits`: significand bits multiplied in full. `accumulator_bits`: significand bits of the accumulator.
-    `lanes`, `fused`: the reduction tree of a product whose operands both lie along K (transposed b); other products
-    sum one lane in ascending k. `tile`: (m, k, n) of one step and `cycles` for it.
+    `operand_bits`: significand bits of both operands multiplied in full; `a_bits`, `b_bits`: of that one, where it is
+    more. An engine may have several modes of the same types, its fidelities: they differ in these bits, in `tile` and
+    in `cycles` only. `accumulator_bits`: significand bits of the accumulator. `lanes`, `fused`: the reduction tree of a
+    product whose operands both lie along K (transposed b); other products sum one lane in ascending k. `tile`: (m, k,
+    n) of one step and `cycles` for it.
     """
 
     a: str
     b: str
     accumulator: str
     operand_bits: int
+    a_bits: int = 0
+    b_bits: int = 0
     accumulator_bits: int
     lanes: int = 1
     fused: bool = False
     tile: tuple[int, int, int]
     cycles: int
 
+    @property
+    def bits(self) -> tuple[int, int]:
+        """Significand bits of a and of b that are multiplied in full."""
+        return self.a_bits or self.operand_bits, self.b_bits or self.operand_bits
+
+    @property
+    def cost(self) -> Fraction:
+        """Cycles a multiply-add, where every step is full."""
+        return Fraction(self.cycles, prod(self.tile))
+
 
 class Engine(Part, frozen=True, kw_only=True):
     """One sequential execution resource of every site.
 
     `generic_elements_per_cycle`: element-wise operators of a Generic per cycle; `function_cycles` multiplies it for
-    exp and its like. `register_tiles`: operand and result tiles one Generic may hold at once (0: no limit).
+    exp and its like. `register_tiles`: operand and result tiles one Generic may hold at once (0: no limit);
+    `register_tiles_16_bit`: where these, and the accumulators of its stage, have at most 16 bits (0: the same number).
     """
 
     name: str
@@ -67,6 +95,27 @@ class Engine(Part, frozen=True, kw_only=True):
     generic_elements_per_cycle: int = 0
     function_cycles: int = 1
     register_tiles: int = 0
+    register_tiles_16_bit: int = 0
+
+    def tiles_held(self, dtypes: Iterable[str]) -> int:
+        """How many tiles fit the registers at once where the widest of these types is to be held; 0: any number."""
+        narrow = self.register_tiles_16_bit and all(row_bytes(dtype, 1) <= 2 for dtype in dtypes)
+        return self.register_tiles_16_bit if narrow else self.register_tiles
+
+    def product_mode(self, a: str, b: str, bits: tuple[int, int]) -> MatrixMode | None:
+        """The mode of a product whose operands enter as types `a` and `b`, and need so many significand bits each.
+
+        The cheapest that multiplies both in full; bits beyond those of the fullest mode of these types no mode
+        multiplies, and they do not count. Ties: fewer bits, then the order of description. None: no mode of these
+        types.
+        """
+        modes = [m for m in self.matrix if (m.a, m.b) == (a, b)]
+        if not modes:
+            return None
+        fullest = max(m.bits for m in modes)
+        needed = tuple(min(need, most) for need, most in zip(bits, fullest, strict=True))
+        enough = [m for m in modes if m.bits[0] >= needed[0] and m.bits[1] >= needed[1]]
+        return min(enough, key=lambda m: (m.cost, m.bits))
 
 
 class Fifos(Part, frozen=True, kw_only=True):
@@ -94,7 +143,7 @@ class Noc(Part, frozen=True, kw_only=True):
     multicast: bool
 
 
-class Dram(Part, frozen=True, kw_only=True, omit_defaults=True):
+class Dram(Part, frozen=True, kw_only=True):
     """Memory beside the chip, shared by all sites: `channels`, each `bytes_per_cycle`.
 
     `page_bytes`: addresses go round the channels page by page, and a request stays inside a page and is contiguous (0:

@@ -21,6 +21,7 @@ from pavane.ir.program import Compute, Instance, Load, MatmulTiles, Program, Sha
 from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK, SIGNIFICAND_BITS
 from pavane.ir.walk import bodies, leaves, named
 from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.fidelity import buffer_bits
 from pavane.tensor_graph.evaluate import Labelled, Payload, Scope, evaluate, full_array
 from pavane.tensor_graph.operands import STORAGE, extents_at, viewed
 from pavane.tensor_graph.operands import numbers as tensor_numbers
@@ -45,11 +46,13 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """The types in which operands of a product reach the engine, and the significand bits of floats it multiplies."""
+    """The types in which operands of a product reach the engine, and the significand bits that it multiplies of each:
+    those of f32 where it multiplies all (q8_0 by q8_0: as integers).
+    """
 
     left: str
     right: str
-    bits: int = SIGNIFICAND_BITS["f32"]
+    bits: tuple[int, int] = (SIGNIFICAND_BITS["f32"], SIGNIFICAND_BITS["f32"])
 
 
 def error_bound(
@@ -92,7 +95,7 @@ def products_of(shape: Shape, target: SpatialTarget | None = None) -> Mapping[st
     """Per formal that a MatmulTiles reads as b: how both operands are taken."""
     loaded = {step.fifo: step.tensor for _, body in bodies(shape) for _, step in leaves(body) if isinstance(step, Load)}
     carried = {carry.name: carry.dtype for carry in shape.carries}
-    stored = {formal.name: formal.dtype for formal in shape.formals}
+    stored, widths = {formal.name: formal.dtype for formal in shape.formals}, buffer_bits(shape)
     taken = dict(shape.numerics.operands)
     out: dict[str, Taken] = {}
     for _, body in bodies(shape):
@@ -101,14 +104,15 @@ def products_of(shape: Shape, target: SpatialTarget | None = None) -> Mapping[st
                 right, left = loaded[step.op.b.name], step.op.a.name
                 formal = loaded.get(left, "")
                 left_dtype = carried[left] if left in carried else taken.get(formal, stored.get(formal, "f32"))
-                out[right] = _taken(left_dtype, taken.get(right, stored[right]), target)
+                needed = widths[left], widths[step.op.b.name]
+                out[right] = _taken(left_dtype, taken.get(right, stored[right]), needed, target)
     return out
 
 
-def _taken(left: str, right: str, target: SpatialTarget | None) -> Taken:
-    """Blocks meet blocks as integers, whose bits are kept."""
-    modes = [m for engine in target.engines for m in engine.matrix if (m.a, m.b) == (left, right)] if target else []
-    return Taken(left, right, modes[0].operand_bits) if modes and left != "q8_0" else Taken(left, right)
+def _taken(left: str, right: str, needed: tuple[int, int], target: SpatialTarget | None) -> Taken:
+    modes = [engine.product_mode(left, right, needed) for engine in target.engines] if target else []
+    mode = next((m for m in modes if m is not None), None)
+    return Taken(left, right) if mode is None or left == "q8_0" else Taken(left, right, mode.bits)
 
 
 def _judged(
@@ -157,6 +161,14 @@ def storing_error(dtype: str, value: np.ndarray, error: np.ndarray) -> np.ndarra
     return np.where(is_held, 0.0, largest * 2.0 ** -SIGNIFICAND_BITS[dtype] + smallest)
 
 
+def shortening_error(bits: int, value: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """The error of an operand of which so many significand bits are multiplied; a known value may have no more."""
+    if bits >= SIGNIFICAND_BITS["f32"]:
+        return error
+    is_held = (error == 0) & (np.ldexp(np.frexp(value)[0], bits) % 1 == 0)
+    return np.where(is_held, 0.0, error + (np.abs(value) + error) * 2.0**-bits)
+
+
 def quantisation_error(value: np.ndarray, error: np.ndarray) -> np.ndarray:
     """q8_0, per block of 32 of the last axis: half a step, and the step's rounding to f16 times the greatest quant."""
     blocks = (np.abs(value) + error).reshape(*value.shape[:-1], -1, Q8_BLOCK)
@@ -202,8 +214,7 @@ class ErrorAlgebra:
         ex = ex + storing_error(taken.left, x, ex)
         if taken.right != "q8_0":
             ew = ew + storing_error(taken.right, w, ew)
-        if taken.bits < SIGNIFICAND_BITS["f32"]:
-            ex, ew = (e + (np.abs(v) + e) * 2.0**-taken.bits for v, e in ((x, ex), (w, ew)))
+        ex, ew = shortening_error(taken.bits[0], x, ex), shortening_error(taken.bits[1], w, ew)
         ax, aw = np.abs(x), np.abs(w)
         inherited = np.matmul(ex, aw + ew) + np.matmul(ax, ew)
         terms = x.shape[-1] + 1

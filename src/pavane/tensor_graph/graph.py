@@ -24,7 +24,7 @@ from pavane.ir.program import Symbol
 from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
 from pavane.ir.types import CONTRACTS, DTYPES, INTEGER_DTYPES, Q8_BLOCK, Const, Contract, DType, Fill, Floats, Ints
 from pavane.reject import ArgumentReject
-from pavane.tensor_graph.fills import applied_fill, product_fill, reduced_fill
+from pavane.tensor_graph.fills import CAST_RANGE, applied_fill, integer_range, product_fill, reduced_fill
 
 MOST_ELEMENTS = 1 << 40
 MOST_DIMENSIONS = 8
@@ -152,7 +152,9 @@ class Graph:
         return self._tensor(name, shape, dtype, fill, "WEIGHT")
 
     def output(self, name: str, value: Value, dtype: DType | None = None) -> None:
-        """Name a value as a result, stored as `dtype` (default: the value's own)."""
+        """Name a value as a result, stored as `dtype` (default: the value's own). Floats of any width, and q8_0, round;
+        an integer type takes what is known to be an integer of its range.
+        """
         _check_name(name)
         self._own(value)
         taken = [*(n.name for n in self._nodes if isinstance(n.op, Input)), *(o[0] for o in self._outputs)]
@@ -162,6 +164,7 @@ class Graph:
             _refuse(f"the value of {name!r} is an output already", "one output a value")
         if dtype is not None and dtype not in DTYPES:
             _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))
+        self._check_stored(name, value.number, dtype or value.dtype)
         self._outputs.append((name, value.number, dtype or value.dtype))
 
     # --- operators
@@ -282,6 +285,19 @@ class Graph:
         self._nodes.append(GraphNode(f"v{number}", op, shape, dtype, fill))
         return Value(number, shape, dtype, self)
 
+    def _check_stored(self, name: str, number: int, dtype: DType) -> None:
+        """Whole blocks of q8_0; an integer type of a value that is known to be integers of its range."""
+        node = self._nodes[number]
+        if dtype == "q8_0" and node.shape[-1].const % Q8_BLOCK:
+            width = str(node.shape[-1])
+            _refuse(f"output {name}: q8_0 rows are whole blocks", f"a multiple of {Q8_BLOCK} columns", width)
+        if isinstance(node.op, Gather) and dtype in INTEGER_DTYPES:
+            stored = self._nodes[node.op.table].dtype
+            if stored != dtype:
+                _refuse(f"output {name}: a gather keeps the integers of its table", f"a table of {dtype}", stored)
+        elif dtype in INTEGER_DTYPES and node.dtype != dtype:
+            _check_integers(name, node.fill, dtype)
+
     def _own(self, *values: Value) -> None:
         for value in values:
             if not isinstance(value, Value) or value.graph is not self:
@@ -298,9 +314,19 @@ def _check_fill(name: str, dtype: str, fill: Fill | None) -> None:
         _refuse(f"tensor {name}: a range of integers", "two integers", f"{fill.lo!r} to {fill.hi!r}")
     if isinstance(fill, Ints) and fill.lo > fill.hi:
         _refuse(f"tensor {name}: an empty range of integers", f"{fill.lo} <= {fill.hi}")
-    least, most = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}.get(dtype, (-(2**127), 2**127))
+    least, most = CAST_RANGE.get(dtype, (-(2**127), 2**127))
     if isinstance(fill, Ints) and not least <= fill.lo <= fill.hi <= most:
         _refuse(f"tensor {name}: {dtype} does not hold that range", f"{least} to {most}", f"{fill.lo} to {fill.hi}")
+
+
+def _check_integers(name: str, fill: Fill, dtype: DType) -> None:
+    known, (least, most) = integer_range(fill), CAST_RANGE[dtype]
+    if known is None or known[0] < least or known[1] > most:
+        _refuse(
+            f"output {name}: {dtype} holds integers from {least} to {most}",
+            f"such integers, as g.apply('cast', g.apply('round', x), dtype='{dtype}') gives",
+            "values that may be others" if known is None else f"integers from {known[0]} to {known[1]}",
+        )
 
 
 def _check_name(name: str) -> None:

@@ -52,14 +52,12 @@ def slots(section: Section) -> Iterator[Finding]:
 
 
 def fifo_ends(section: Section) -> Iterator[Finding]:
-    """One stage pushes, one pops (a forwarded FIFO has one end here, the other elsewhere)."""
-    forwarded = {port.fifo for port in section.shape.ports}
+    """One stage pushes, one pops."""
     for fifo in section.shape.fifos:
         place = f"{section.place}, FIFO {fifo.name}"
         pushing = _users(section, partial(_fills, fifo.name))
         popping = _users(section, partial(_drains, fifo.name))
-        wanted = (pushing, popping) if fifo.name not in forwarded else (pushing or popping,)
-        if not all(wanted):
+        if not pushing or not popping:
             yield place, f"{'no stage pushes' if not pushing else 'no stage pops'}"
         yield from _shared(place, "fill it", pushing)
         yield from _shared(place, "take from it", popping)

@@ -75,20 +75,6 @@ def workers_resolved(program: Program) -> Iterator[Finding]:
                 yield place, f"instance {turn.instance} has no process {turn.process!r}"
 
 
-def waves_and_edges_resolved(program: Program) -> Iterator[Finding]:
-    """Waves and edges name instances by number, edges name ports by their FIFO."""
-    count = len(program.instances)
-    numbers = [number for wave in program.waves for number in wave]
-    yield from ((f"wave of instance {n}", "there is no such instance") for n in numbers if not 0 <= n < count)
-    ports = {shape.name: {(p.fifo, p.end) for p in shape.ports} for shape in program.shapes}
-    for edge in program.edges:
-        for instance, port, end in ((edge.source, edge.source_port, "OUT"), (edge.sink, edge.sink_port, "IN")):
-            if not 0 <= instance < count:
-                yield "edge", f"there is no instance {instance}"
-            elif (port, end) not in ports.get(program.instances[instance].shape, ()):
-                yield "edge", f"instance {instance} has no port {port!r} {end}"
-
-
 def schedules_resolved(program: Program) -> Iterator[Finding]:
     """A certificate speaks of shapes that exist."""
     shapes = {shape.name for shape in program.shapes}
@@ -106,7 +92,6 @@ def unique_in_section(section: Section) -> Iterator[Finding]:
         ("counter", (c.name for c in shape.counters)),
         ("group", (g.name for g in shape.groups)),
         ("stage or process", (b.name for b in section.bodies)),
-        ("port", (f"{p.fifo} {p.end}" for p in shape.ports)),
     )
     for kind, found in kinds:
         yield from ((section.place, message) for _, message in _unique(kind, found))
@@ -162,14 +147,11 @@ def specs_resolved(section: Section) -> Iterator[Finding]:
                 yield from ((place, f"no formal is named {name!r}") for name in found if name not in section.formals)
 
 
-def numerics_and_ports_resolved(section: Section) -> Iterator[Finding]:
-    """Numerics speak of formals, ports of FIFOs."""
+def numerics_resolved(section: Section) -> Iterator[Finding]:
+    """Numerics speak of formals."""
     for name, _ in section.shape.numerics.operands:
         if name not in section.formals:
             yield f"{section.place}, numerics", f"no formal is named {name!r}"
-    for port in section.shape.ports:
-        if port.fifo not in section.fifos:
-            yield f"{section.place}, port", f"no FIFO is named {port.fifo!r}"
 
 
 def _unique(kind: str, found: Iterable[str]) -> Iterator[Finding]:
@@ -187,12 +169,11 @@ PROGRAM_RULES: RuleTable[Program] = (
     ("names.unique", unique_in_program),
     ("names.instance", instances_resolved),
     ("names.worker", workers_resolved),
-    ("names.wave", waves_and_edges_resolved),
     ("names.certificate", schedules_resolved),
 )
 SECTION_RULES: RuleTable[Section] = (
     ("names.unique", unique_in_section),
     ("names.step", steps_resolved),
     ("names.spec", specs_resolved),
-    ("names.numerics", numerics_and_ports_resolved),
+    ("names.numerics", numerics_resolved),
 )

@@ -70,9 +70,6 @@ def rectangles(subject: OnTarget) -> Iterator[Finding]:
 
 
 def _rectangles(program: Program) -> Iterator[tuple[str, Rect]]:
-    for number, instance in enumerate(program.instances):
-        if instance.home is not None:
-            yield f"instance {number} {instance.name}", instance.home
     yield from ((f"worker {w.name}", w.rect) for w in program.workers)
     yield from ((f"counter {c.name}", c.rect) for c in program.counters)
     for section in sections(program):

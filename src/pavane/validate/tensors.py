@@ -95,6 +95,8 @@ def roles(program: Program) -> Iterator[Finding]:
                 yield place, f"the transition writes rows {first} to {end}, outside {tensor.shape[0]} rows"
         if tensor.offset != -1 and (tensor.role != "SCRATCH" or tensor.offset < 0):
             yield place, f"has the offset {tensor.offset}; only SCRATCH has one"
+        if tensor.home != "dram" and tensor.role != "SCRATCH":
+            yield place, f"lies on the sites; only SCRATCH may, not {tensor.role}"
         if composed and tensor.role == "SCRATCH" and tensor.offset < 0:
             yield place, f"SCRATCH has no offset at {program.phase}"
 
@@ -114,6 +116,8 @@ def bindings(program: Program) -> Iterator[Finding]:
 def _binding_faults(formal: Formal, tensor: Tensor, domain: Domain) -> Iterator[str]:
     if formal.dtype != tensor.dtype:
         yield f"{formal.dtype} is bound to {tensor.name}, which is {tensor.dtype}"
+    if formal.home != tensor.home:
+        yield f"what lies in {formal.home} is bound to {tensor.name}, which lies in {tensor.home}"
     if tensor.role not in _MAY_BIND[formal.role]:
         yield f"role {formal.role} is bound to {tensor.name}, which is {tensor.role}"
     if not _implies(tensor.fill, formal.fill):

@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from pavane.api import DEFAULT_CONTEXT
 from pavane.artefact import read_artefact, write_artefact
+from pavane.cli.context import USUAL_POSITIONS
 from pavane.cli.main import app
 from pavane.pipeline import PASS_ORDER
 from pavane.verify.check import OBLIGATIONS
@@ -146,6 +148,28 @@ def test_run_says_what_it_did(place):
     assert "prompt " in said
     assert said.count("tokens/s") == 2
     assert said.count("certified: tiny.") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "notice"),
+    [
+        (("--max-tokens", "4"), "stopped at --max-tokens 4: the text may go on"),
+        (("--max-tokens", "500"), "stopped at --context 64: its positions are full"),
+    ],
+)
+def test_run_says_where_the_text_was_cut(place, options, notice):
+    """The tiny model never ends by itself here."""
+    arguments = ["run", str(place / "tiny.gguf"), "--prompt", "hello", "--context", "64", *options]
+    result = CliRunner().invoke(app, arguments)
+    assert notice in result.stderr.splitlines()
+    assert "stopped" not in result.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "compile"])
+def test_the_usual_context_is_in_the_help(command):
+    assert USUAL_POSITIONS == DEFAULT_CONTEXT
+    text = " ".join(CliRunner().invoke(app, [command, "--help"]).stdout.split())
+    assert f"[default: ({USUAL_POSITIONS}, or the model's own where fewer)]" in text
 
 
 def test_bad_requests_are_refused(place):

@@ -11,7 +11,7 @@ from pavane.cli.main import app
 from pavane.ir.program import Join, Plan
 from pavane.ir.text import show
 from pavane.targets.descriptor import target_digest
-from pavane.targets.load import load_target
+from pavane.targets.load import load_target, target_names
 from tests import examples
 
 TOY = load_target("toy")
@@ -64,7 +64,7 @@ def test_show_prints_what_a_pass_changed(file):
 
 def test_explain_gives_a_line_a_shape(file):
     assert done("explain", file).splitlines() == [
-        "program matmul for toy: 1 sections, 1,200 predicted cycles",
+        "program matmul for toy: 1 section, 1,200 predicted cycles",
         "  matmul     1 x  100.0 %  bound by dram",
     ]
 
@@ -95,7 +95,10 @@ def test_a_descriptor_prints_as_the_toml_that_it_is(tmp_path):
 
 def test_targets_are_listed():
     lines = done("targets").splitlines()
-    assert any(line.startswith("toy ") and "2 x 2 sites" in line for line in lines)
+    assert [line.split()[0] for line in lines] == list(target_names())
+    assert any(line.startswith("toy ") and "2 x 2  sites" in line for line in lines)
+    assert len({line.index(" x ") for line in lines}) == 1
+    assert len({line.index(" site") for line in lines}) == 1
     assert "one of blackhole_p150, host, " in refused(4, "targets", "nothing")
     assert "1 to 256" in refused(4, "targets", "host", "--cores", "0")
 

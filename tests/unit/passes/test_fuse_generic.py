@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from pavane.ir.expr import Reduce, at, fn
-from pavane.ir.program import Carry, Compute, Generic, Init, Pop, Program, Ref, Shape, Stage
+from pavane.ir.program import Carry, Compute, Generic, Init, MatmulTiles, Pop, Program, Ref, Shape, Span, Stage, Tree
 from pavane.ir.quasi import quasi
 from pavane.ir.walk import leaves, rebuild
 from pavane.passes.fuse_generic import fuse_generic
+from pavane.reject import OutOfRegisters
 from pavane.targets.descriptor import SpatialTarget
 from tests.examples import COL, GEN_K, ROW
 from tests.unit.passes.chains import after, require_right_answer
@@ -47,13 +48,57 @@ def test_a_cut_is_undone(before: Program, toy: SpatialTarget) -> None:
     require_right_answer(fuse_generic(before, toy), chain(toy))
 
 
-def test_registers_limit_it(before: Program, toy: SpatialTarget) -> None:
-    def with_tiles(count: int) -> SpatialTarget:
-        return replace(toy, engines=tuple(replace(e, register_tiles=count) for e in toy.engines))
+def with_tiles(target: SpatialTarget, count: int, narrow: int = 0) -> SpatialTarget:
+    figures = {"register_tiles": count, "register_tiles_16_bit": narrow}
+    return replace(target, engines=tuple(replace(e, **figures) for e in target.engines))
 
-    assert fused_shape(before, with_tiles(3)).carries == ()  # fA, fB and the result
-    assert len(fused_shape(before, with_tiles(2)).carries) == 1
-    assert fused_shape(before, with_tiles(0)).carries == ()
+
+def of_four_tiles(program: Program, dtype: str = "f32") -> Program:
+    """fC = t + w after t = fA + fB: three tiles a step, four together; every buffer of a type."""
+    program = edited(program, with_reader(fn("add", at("t", ROW, COL), at("w", ROW, COL))))
+    shape = program.shapes[0]
+    (t,) = (replace(c, dtype=dtype) for c in shape.carries)
+    fifos = tuple(replace(f, dtype=dtype) for f in shape.fifos)
+    numerics = replace(shape.numerics, accumulator=dtype)
+    carries = (t, replace(t, name="w", cut=False))
+    return replace(program, shapes=(replace(shape, carries=carries, fifos=fifos, numerics=numerics),))
+
+
+def carries_left(program: Program, target: SpatialTarget) -> list[str]:
+    return [c.name for c in fused_shape(program, target).carries]
+
+
+def test_registers_limit_it(before: Program, toy: SpatialTarget) -> None:
+    program = of_four_tiles(before)
+    assert carries_left(program, with_tiles(toy, 4)) == ["w"]  # fA, fB, w and the result
+    assert carries_left(program, with_tiles(toy, 3)) == ["t", "w"]
+    assert carries_left(program, with_tiles(toy, 0)) == ["w"]
+
+
+def test_registers_hold_more_tiles_of_16_bits(before: Program, toy: SpatialTarget) -> None:
+    """Where every tile has 16 bits; one of 32 among them leaves room for 3, and so does an accumulator of 32."""
+    narrow = of_four_tiles(before, "bf16")
+    assert carries_left(narrow, with_tiles(toy, 3, 6)) == ["w"]
+    assert carries_left(narrow, with_tiles(toy, 3)) == ["t", "w"]
+    assert carries_left(of_four_tiles(before), with_tiles(toy, 3, 6)) == ["t", "w"]
+    shape = narrow.shapes[0]
+    mixed = replace(shape, carries=tuple(replace(c, dtype="f32") if c.name == "w" else c for c in shape.carries))
+    assert carries_left(replace(narrow, shapes=(mixed,)), with_tiles(toy, 3, 6)) == ["t", "w"]
+
+    def and_a_product(node):
+        everything = Span(quasi(0), 4, quasi(4))
+        product = MatmulTiles(Ref("acc"), Ref("fA"), Ref("fB"), True, *(everything,) * 3, Tree())
+        return (Compute(product), node) if isinstance(node, Compute) and node.op.dst.name == "t" else (node,)
+
+    accumulating = edited(narrow, and_a_product, (*shape.carries, Carry("acc", 4, 4, "f32")))
+    assert carries_left(accumulating, with_tiles(toy, 3, 6)) == ["t", "w", "acc"]
+
+
+def test_what_nothing_cuts_further_is_refused(before: Program, toy: SpatialTarget) -> None:
+    with pytest.raises(OutOfRegisters) as caught:
+        fused_shape(before, with_tiles(toy, 2))
+    assert (caught.value.needed, caught.value.available) == ("3 tiles", "2 of engine matrix of toy")
+    assert caught.value.terms == ("t (f32)", "fA (f32)", "fB (f32)")
 
 
 def test_only_marked_cuts(before: Program, toy: SpatialTarget) -> None:

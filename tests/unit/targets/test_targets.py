@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib import resources
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pavane.reject import TargetReject
 from pavane.targets.check import check_target
 from pavane.targets.descriptor import MatrixMode, SpatialTarget, target_digest
 from pavane.targets.load import load_target, target_names
+from pavane.targets.rectangle import largest_rectangle
 
 TOML = resources.files("pavane.targets").joinpath("data", "toy.toml").read_text(encoding="utf-8")
 TOY = load_target("toy")
@@ -28,7 +32,7 @@ def refused(path, text: str) -> TargetReject:
 
 def test_the_toy_target_is_this_one():
     """A change of any figure changes every program for it: change it on purpose, and this line with it."""
-    assert target_digest(TOY) == "4e454b4396211e6c3901c63be3f85ded6a5496debb0c8f9c131e6a63db65e4eb"
+    assert target_digest(TOY) == "97ccd948fb4dcffc55df7120baa221ae6c5e5e60baff73e197fad710ed0d9d2f"
     assert (TOY.grid.width, TOY.grid.height, TOY.sites, TOY.memory.bytes, TOY.counters.bits) == (2, 2, 4, 65536, 4)
 
 
@@ -124,6 +128,10 @@ CONTRADICTIONS = (
     ("generic_elements_per_cycle must be", with_engine(2, generic_elements_per_cycle=0)),
     ("not the role 'compute'", with_engine(0, matrix=TOY.engines[2].matrix)),
     ("register_tiles", with_engine(0, register_tiles=-1)),
+    ("register_tiles", with_engine(0, register_tiles_16_bit=-1)),
+    ("fewer tiles of 16 bits", with_engine(2, register_tiles=4, register_tiles_16_bit=3)),
+    ("fewer tiles of 16 bits", with_engine(2, register_tiles=0, register_tiles_16_bit=3)),
+    ("names (2, 0), which is no site of 2 x 2", replace(TOY, grid=replace(TOY.grid, missing=((2, 0),)))),
 )  # fmt: skip
 
 
@@ -141,6 +149,8 @@ def test_each_contradiction_is_reported(words, target):
         ("power of two", {"lanes": 3}),
         ("at least 1", {"cycles": 0}),
         ("at least 1", {"tile": (0, 1, 1)}),
+        ("more bits than operand_bits", {"a_bits": 7}),
+        ("more bits than operand_bits", {"b_bits": 1}),
     ],
 )
 def test_each_contradiction_of_a_matrix_mode_is_reported(words, change):
@@ -148,6 +158,86 @@ def test_each_contradiction_of_a_matrix_mode_is_reported(words, change):
     with pytest.raises(TargetReject) as caught:
         check_target(with_engine(2, matrix=(mode,)))
     assert [words in term for term in caught.value.terms] == [True]
+
+
+BF16 = TOY.engines[2].matrix[0]  # 8 bits of both
+
+
+@pytest.mark.parametrize(
+    ("words", "others"),
+    [
+        (["must sum in one way"], [{"operand_bits": 4, "lanes": 2}]),
+        (["must sum in one way"], [{"operand_bits": 4, "fused": True}]),
+        (["must sum in one way"], [{"operand_bits": 4, "accumulator": "bf16", "accumulator_bits": 8}]),
+        (["bits 8 x 8 are described twice"], [{"cycles": 1}]),
+        (["none multiplies 10 bits of a by 8 of b"], [{"operand_bits": 5, "a_bits": 10}]),
+        ([], [{"operand_bits": 4, "cycles": 1}, {"operand_bits": 5, "b_bits": 8, "cycles": 2}]),
+    ],
+)
+def test_fidelities_differ_in_what_they_multiply(words, others):
+    modes = (BF16, *(replace(BF16, **change) for change in others))
+    target = with_engine(2, matrix=modes)
+    if not words:
+        assert check_target(target) == target
+        return
+    with pytest.raises(TargetReject) as caught:
+        check_target(target)
+    assert [word in term for word, term in zip(words, caught.value.terms, strict=True)] == [True]
+
+
+def test_bits_of_a_mode():
+    assert BF16.bits == (8, 8)
+    assert replace(BF16, operand_bits=5, a_bits=7).bits == (7, 5)
+    assert replace(BF16, operand_bits=5, b_bits=8).bits == (5, 8)
+
+
+def test_the_cheapest_mode_that_multiplies_in_full_or_the_fullest():
+    half = replace(BF16, operand_bits=4, cycles=8)
+    engine = replace(TOY.engines[2], matrix=(half, BF16))
+    assert engine.product_mode("bf16", "bf16", (4, 4)) == half
+    assert engine.product_mode("bf16", "bf16", (4, 5)) == BF16
+    assert engine.product_mode("bf16", "bf16", (24, 24)) == BF16
+    assert engine.product_mode("bf16", "f32", (1, 1)) is None
+    assert replace(engine, matrix=(BF16, half)).product_mode("bf16", "bf16", (4, 4)) == half
+    dear = replace(half, cycles=64)
+    assert replace(engine, matrix=(BF16, dear)).product_mode("bf16", "bf16", (4, 4)) == BF16
+
+
+def test_registers_hold_as_many_tiles_as_the_widest_type_leaves_room_for():
+    engine = replace(TOY.engines[2], register_tiles=4, register_tiles_16_bit=8)
+    assert [engine.tiles_held(types) for types in (("bf16", "f16", "i8"), ("bf16", "f32"), ("q8_0",))] == [8, 4, 4]
+    assert TOY.engines[2].tiles_held(("bf16",)) == 4
+    assert replace(engine, register_tiles=0, register_tiles_16_bit=0).tiles_held(("bf16",)) == 0
+    assert [load_target(t).engine_for("compute").tiles_held(("f16",)) for t in ("wormhole_n150", "xdna2")] == [8, 5]
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ([[3, 1]], "1 hole: describe the largest whole one, width = 3 and height = 4 (columns 0 to 2, rows 0 to 3)"),
+        ([[0, 0], [4, 3]], "2 holes: describe the largest whole one, width = 4 and height = 3 (columns 1 to 4, rows 0 to"),
+        ([[x, 1] for x in range(5)], "5 holes: describe the largest whole one, width = 5 and height = 2 (columns 0 to "
+         "4, rows 2 to 3)"),
+        ([[x, y] for x in range(5) for y in range(4)], "20 holes: none of its sites computes"),
+    ],
+)  # fmt: skip
+def test_a_rectangle_with_holes_names_the_largest_without(tmp_path, missing, words):
+    """A user says which sites do not compute; the way out is a smaller rectangle."""
+    grid = f"[grid]\nwidth = 5\nheight = 4\nmissing = {missing}\n"
+    text = re.sub(r"\[grid\]\nwidth = 2[^\n]*\nheight = 2[^\n]*\n", grid, TOML)
+    assert grid in text
+    assert any(words in term for term in refused(tmp_path / "a.toml", text).terms)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5))))
+def test_no_whole_rectangle_is_larger(width, height, holes):
+    columns, rows = largest_rectangle(width, height, holes)
+    sides = [(x0, x1, y0, y1) for x0 in range(width) for x1 in range(x0, width) for y0 in range(height)
+             for y1 in range(y0, height)]  # fmt: skip
+    whole = [s for s in sides if not any(s[0] <= x <= s[1] and s[2] <= y <= s[3] for x, y in holes)]
+    most = max(((x1 - x0 + 1) * (y1 - y0 + 1) for x0, x1, y0, y1 in whole), default=0)
+    assert len(columns) * len(rows) == most
+    assert not most or (columns[0], columns[-1], rows[0], rows[-1]) in whole
 
 
 def test_all_contradictions_are_reported_together():

@@ -41,6 +41,43 @@ def test_a_range_ends_where_f32_does() -> None:
     assert held(Const(0.5), "f32") == Floats()
 
 
+def test_what_an_output_cannot_store() -> None:
+    """Whole blocks of q8_0, and integers of its range where an integer type is asked for."""
+    g = Graph()
+    x, table = g.input("x", (4, 3)), g.weight("t", (8, 3), "i32", Ints(0, 7))
+    rows = g.gather(table, g.input("ids", (2,), "i32", Ints(0, 7)))
+    for value, dtype, words in (
+        (g.apply("mul", x, 2.0), "q8_0", "a multiple of 32 columns, available 3"),
+        (g.apply("exp", x), "i8", "i8 holds integers from -128 to 127"),
+        (g.apply("round", x), "i32", "g.apply('cast', g.apply('round', x), dtype='i32')"),
+        (g.apply("cast", x, dtype="i32"), "i8", "available integers from -2147483648 to 2147483647"),
+        (rows, "i8", "a table of i8, available i32"),
+    ):
+        with pytest.raises(ArgumentReject) as caught:
+            g.output("y", value, dtype)
+        assert caught.value.exit_code == 3
+        assert words in str(caught.value)
+    assert g._outputs == []
+
+
+def test_what_an_output_stores() -> None:
+    g = Graph()
+    x, known = g.input("x", (4, 32)), g.input("n", (4, 3), "f32", Ints(-3, 3))
+    table = g.weight("t", (8, 3), "i8")
+    stored = (
+        (g.apply("mul", x, 2.0), "q8_0"),
+        (g.apply("cast", g.apply("exp", x), dtype="i8"), None),
+        (g.apply("cast", g.apply("abs", x), dtype="i8"), "i32"),
+        (g.apply("mul", known, 2.0), "i8"),
+        (g.apply("lt", x, 1.0), "i8"),
+        (g.gather(table, g.input("ids", (2,), "i32", Ints(0, 7))), "i8"),
+        (g.gather(table, g.input("more", (3,), "i32", Ints(0, 7))), "f16"),
+    )
+    for number, (value, dtype) in enumerate(stored):
+        g.output(f"y{number}", value, dtype)
+    assert [o[2] for o in g.freeze().outputs] == ["q8_0", "i8", "i32", "i8", "i8", "i8", "f16"]
+
+
 def test_shapes_broadcast_as_in_numpy() -> None:
     g = Graph()
     x, row = g.input("x", (4, 1, 5)), g.weight("row", (3, 1))

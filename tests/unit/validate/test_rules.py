@@ -90,12 +90,6 @@ CASES: tuple[tuple[str, str, Edit], ...] = (
     ("names.instance", "matmul", lambda t: put(t["instances"][0], "shape", "nothing")),
     ("names.instance", "matmul", lambda t: t["instances"][0]["bindings"].pop()),
     ("names.worker", "matmul", lambda t: put(t["workers"][0]["body"][0], "instance", 7)),
-    ("names.wave", "matmul", lambda t: put(t, "waves", [[0, 3]])),
-    (
-        "names.wave",
-        "matmul",
-        lambda t: put(t, "edges", [{"source": 0, "source_port": "f", "sink": 0, "sink_port": "f"}]),
-    ),
     (
         "names.certificate",
         "matmul",

@@ -38,6 +38,7 @@ from pavane.verify.check.capacity import capacity, counters, on_grid
 from pavane.verify.check.coverage import coverage
 from pavane.verify.check.evaluation import evaluate
 from pavane.verify.check.fragment import admit
+from pavane.verify.check.homes import homes
 from pavane.verify.check.meaning import meaning
 from pavane.verify.check.multicast import multicast_leaders
 from pavane.verify.check.numerics import numerics
@@ -51,6 +52,7 @@ T = TypeVar("T")
 OBLIGATIONS = (
     "coverage", "bounds", "balance", "capacity", "progress", "order", "multicast", "replay", "numerics", "meaning",
 )  # fmt: skip
+BETWEEN_SECTIONS = ("bounds", "capacity", "order")
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,15 @@ class Fact:
 
 @dataclass(frozen=True)
 class Report:
-    """A program: its name, its digest, what was established, and what was refused."""
+    """A program: its name, its digest, what was established, what was refused, and what was not asked for that: pairs
+    (obligation, shape or program).
+    """
 
     program: str
     digest: str
     facts: tuple[Fact, ...]
     refusals: tuple[NotProven, ...] = ()
+    unasked: tuple[tuple[str, str], ...] = ()
 
 
 def check(program: Program, target: SpatialTarget) -> Report:
@@ -115,9 +120,13 @@ def examine(program: Program, target: SpatialTarget, part: bool = False) -> Repo
         if section is not None:
             sections[shape.name] = section
             _check_section(findings, section, schedules[shape.name], target)
-    if not findings.refusals:
+    unasked = [(rule, shape.name) for shape in program.shapes for rule in OBLIGATIONS]
+    unasked = [pair for pair in unasked if pair not in findings.asked]
+    if findings.refusals:
+        unasked += [(rule, program.name) for rule in BETWEEN_SECTIONS]
+    else:
         _check_program(findings, program, sections, target, part)
-    return Report(program.name, digest, tuple(findings.facts), tuple(findings.refusals))
+    return Report(program.name, digest, tuple(findings.facts), tuple(findings.refusals), tuple(unasked))
 
 
 def _certified(findings: _Findings, program: Program, target: SpatialTarget, digest: str) -> dict[str, ShapeSchedule]:
@@ -159,10 +168,12 @@ class _Findings:
     def __init__(self) -> None:
         self.facts: list[Fact] = []
         self.refusals: list[NotProven] = []
+        self.asked: list[tuple[str, str]] = []
         self.since = perf_counter()
 
     def ask(self, obligation: str, of: str, rule: Callable[[], str]) -> bool:
         """Run a rule; note its fact or its refusal."""
+        self.asked.append((obligation, of))
         what = self.evidence(of, rule)
         now = perf_counter()
         if what is not None:
@@ -214,6 +225,7 @@ def _check_program(
     if memory is not None and findings.ask(
         "bounds", program.name, lambda: bindings(program, sections, memory, symbols)
     ):
+        findings.ask("capacity", program.name, lambda: homes(program, sections, memory, symbols, target))
         findings.ask("order", program.name, lambda: program_order(program, sections, memory, symbols))
     findings.ask("capacity", program.name, lambda: _own_counters(program, target))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pavane.ir.program import Formal, Instance, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi, upper
-from pavane.ir.types import Floats, Ints, row_bytes
+from pavane.ir.types import Const, Floats, Ints, row_bytes
 from pavane.reject import BoundsRefused, CapacityRefused, NumericsRefused, OrderRefused
 from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.inequalities import never_negative
@@ -23,7 +23,7 @@ from pavane.verify.check.section import Section
 
 @dataclass(frozen=True)
 class Memory:
-    """Which tensors share bytes: a tensor with itself, and SCRATCH tensors whose places in the arena overlap.
+    """Which tensors share bytes: a tensor with itself, and SCRATCH tensors of one home whose places overlap.
 
     `part`: the program is one section of another; its SCRATCH has no places, and what it reads of SCRATCH and STATE
     is given.
@@ -37,31 +37,39 @@ class Memory:
 def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bool) -> Memory:
     """Lay out SCRATCH as the program says; refuse places that are missing, unaligned or beyond the chip's memory."""
     tensors = {t.name: t for t in program.tensors}
-    spans = {name: _place(t, symbols, target) for name, t in tensors.items() if t.role == "SCRATCH" and not part}
-    total = max((end for _, end in spans.values()), default=0)
-    total += sum(_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH")
+    scratch = [t for t in program.tensors if t.role == "SCRATCH" and not part]
+    spans = {t.name: (t.home, *_place(t, symbols, target)) for t in scratch}
+    total = max((end for home, _, end in spans.values() if home == "dram"), default=0)
+    total += sum(tensor_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH")
     if total > target.dram.bytes:
         raise CapacityRefused(
             "the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes"
         )
     sharing: dict[str, tuple[str, ...]] = {name: (name,) for name in tensors if name not in spans}
     ordered = sorted(spans.items(), key=lambda item: (item[1], item[0]))
-    for name, (start, end) in ordered:
-        sharing[name] = tuple(other for other, (low, high) in ordered if other == name or (low < end and start < high))
+    for name, (home, start, end) in ordered:
+        sharing[name] = tuple(
+            other
+            for other, (place, low, high) in ordered
+            if other == name or (place == home and low < end and start < high)
+        )
     return Memory(tensors, sharing, part)
 
 
 def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> tuple[int, int]:
-    if tensor.offset < 0 or tensor.offset % target.dram.alignment_bytes:
+    """First byte and end; where copies on the sites may stand is `homes`'s."""
+    alignment = (target.dram if tensor.home == "dram" else target.memory).alignment_bytes
+    if tensor.offset < 0 or tensor.offset % alignment:
         raise CapacityRefused(
             f"a SCRATCH tensor stands at byte {tensor.offset}",
             where=f"tensor {tensor.name}",
-            needed=f"a multiple of {target.dram.alignment_bytes} from 0 on",
+            needed=f"a multiple of {alignment} from 0 on",
         )
-    return tensor.offset, tensor.offset + _bytes(tensor, symbols)
+    return tensor.offset, tensor.offset + tensor_bytes(tensor, symbols)
 
 
-def _bytes(tensor: Tensor, symbols: Domain) -> int:
+def tensor_bytes(tensor: Tensor, symbols: Domain) -> int:
+    """The most that it takes for any value of the symbols."""
     rows = math.prod(upper(extent, symbols) for extent in tensor.shape[:-1])
     return rows * row_bytes(tensor.dtype, upper(tensor.shape[-1], symbols))
 
@@ -71,8 +79,11 @@ def bindings(program: Program, sections: dict[str, Section], memory: Memory, sym
     for number, instance in enumerate(program.instances):
         where = f"section {number} ({instance.name or instance.shape})"
         section = sections[instance.shape]
+        stored = {spec.out for spec in section.shape.spec}
         for formal, tensor in bound(section, instance, memory):
             _view(formal, tensor, symbols, f"{where}, {formal.name} = {tensor.name}")
+            if formal.name in stored and tensor.role in ("INPUT", "WEIGHT"):
+                raise OrderRefused(f"a section writes {tensor.role} memory", where=f"{where}, {formal.name}")
         _apart(section, instance, memory, where)
     return f"{len(program.instances)} sections bound"
 
@@ -86,8 +97,6 @@ def bound(section: Section, instance: Instance, memory: Memory) -> Iterator[tupl
 def _view(formal: Formal, tensor: Tensor, symbols: Domain, where: str) -> None:
     if formal.dtype != tensor.dtype:
         raise BoundsRefused(f"a formal of {formal.dtype} is bound to a tensor of {tensor.dtype}", where=where)
-    if formal.role != "IN" and tensor.role in ("INPUT", "WEIGHT"):
-        raise OrderRefused(f"a section writes {tensor.role} memory", where=where)
     if formal.role != "OUT" and not _fill_holds(formal, tensor):
         raise NumericsRefused("the section assumes values that the tensor does not promise", where=where)
     if formal.shape == tensor.shape:
@@ -120,8 +129,10 @@ def _fill_holds(formal: Formal, tensor: Tensor) -> bool:
     stated, given = formal.fill, tensor.fill
     if isinstance(stated, Floats) or tensor.role not in ("INPUT", "WEIGHT"):
         return isinstance(stated, Floats)
+    if isinstance(given, Const) and given.value == int(given.value):
+        given = Ints(int(given.value), int(given.value))
     within = isinstance(stated, Ints) and isinstance(given, Ints) and stated.lo <= given.lo and given.hi <= stated.hi
-    return stated == given or within
+    return stated == tensor.fill or within
 
 
 def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> None:

@@ -2,10 +2,11 @@
 round has.
 
 A post reaches all sites of its counter's rectangle (`whole`), those in the poster's row or column of it (`row`,
-`column`), or the poster's own site (`own`); all posts to a counter reach alike. The counters of one reach, `own` apart,
-form a family. A *group* of it is the whole rectangle, a row or a column: its posters post to its sites only, and in a
-row or column stand posters of the same engines on every site. A counter is waited for on its own sites by its own
-engine, on each of them unless it is `own`; a worker waits for at most one counter of each reach.
+`column`), or the poster's own site (`own`); all posts to a counter reach alike. (Where a rectangle is one site wide
+several of these fit, and it is `own` unless two posters share a site.) The counters of one reach, `own` apart, form a
+family. A *group* of it is the whole rectangle, a row or a column: its posters post to
+its sites only, and in a row or column stand posters of the same engines on every site. A counter is waited for on its
+own sites by its own engine, on each of them unless it is `own`; a worker waits for at most one counter of a family.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pavane.ir.program import SITE_X, SITE_Y, Counter, Post, Program, Wait, Worker
-from pavane.ir.quasi import quasi
+from pavane.ir.quasi import Domain, quasi
 from pavane.reject import BalanceRefused
-from pavane.verify.check.boxes import Box, area, box, within
+from pavane.verify.check.boxes import Box, area, box, overlaps, within
+from pavane.verify.check.terms import simplify
 
-WHOLE, ROW, COLUMN, OWN = "whole", "row", "column", "own"
+REACHES = (OWN, WHOLE, ROW, COLUMN) = ("own", "whole", "row", "column")
 
 
 @dataclass(frozen=True)
@@ -32,41 +34,41 @@ class Family:
 def families_of(program: Program, boxes: tuple[Box, ...]) -> tuple[dict[str, str], dict[str, Family]]:
     """The reach of every counter, and the family of every reach but `own`."""
     reaches = _reaches(program, boxes)
-    _waiters(program, boxes, reaches)
+    _one_of_each(program, reaches)
     found = (reach for reach in (WHOLE, ROW, COLUMN) if reach in reaches.values())
     return reaches, {reach: _family(program, boxes, reaches, reach) for reach in found}
 
 
 def _reaches(program: Program, boxes: tuple[Box, ...]) -> dict[str, str]:
-    """How far the posts to each counter go; a counter that nobody posts to counts as `whole`."""
+    """How far the posts to each counter go."""
     counters = {counter.name: counter for counter in program.counters}
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(counters, REACHES)
     for worker, edges in zip(program.workers, boxes, strict=True):
-        where = f"worker {worker.name}"
         for turn in worker.body:
             if isinstance(turn, Post):
-                reach = _reach(turn, edges, counters[turn.counter], where)
-                if found.setdefault(turn.counter, reach) != reach:
-                    raise BalanceRefused(f"posts of {turn.counter} do not reach alike", where=where)
-    return {name: found.get(name, WHOLE) for name in counters}
+                fits = _fits(turn, edges, counters[turn.counter], f"worker {worker.name}")
+                found[turn.counter] = tuple(reach for reach in found[turn.counter] if reach in fits)
+                if not found[turn.counter]:
+                    raise BalanceRefused(f"posts of {turn.counter} do not reach alike", where=f"worker {worker.name}")
+    return {name: _waited(program, boxes, counters[name], reaches) for name, reaches in found.items()}
 
 
-def _reach(turn: Post, edges: Box, counter: Counter, where: str) -> str:
-    """A post goes once to all sites of the counter, to those of the poster's row or column, or to the poster's own."""
-    x, y = quasi(SITE_X) + edges[0], quasi(SITE_Y) + edges[2]
-    to, rect = turn.to, counter.rect
-    own_x, own_y = (to.x0, to.x1) == (x, x + 1), (to.y0, to.y1) == (y, y + 1)
-    all_x, all_y = (to.x0, to.x1) == (rect.x0, rect.x1), (to.y0, to.y1) == (rect.y0, rect.y1)
+def _fits(turn: Post, edges: Box, counter: Counter, where: str) -> tuple[str, ...]:
+    """A post goes once to all sites of the counter, to those of the poster's row or column, or to the poster's own.
+
+    Edges are compared by their values on the worker's sites: a coordinate with one value is that value.
+    """
+    domain = Domain(((SITE_X, 0, edges[1] - edges[0] - 1), (SITE_Y, 0, edges[3] - edges[2] - 1)))
+    x0, x1, y0, y1 = (simplify(edge, domain) for edge in (turn.to.x0, turn.to.x1, turn.to.y0, turn.to.y1))
+    x, y = simplify(quasi(SITE_X) + edges[0], domain), simplify(quasi(SITE_Y) + edges[2], domain)
+    rect = counter.rect
+    own_x, own_y = (x0, x1) == (x, x + 1), (y0, y1) == (y, y + 1)
+    all_x, all_y = (x0, x1) == (rect.x0, rect.x1), (y0, y1) == (rect.y0, rect.y1)
     inside = within(edges, box(rect, counter.name))
-    forms = (
-        (WHOLE, all_x and all_y),
-        (ROW, inside and all_x and own_y),
-        (COLUMN, inside and own_x and all_y),
-        (OWN, inside and own_x and own_y),
-    )
-    for reach, fits in forms:
-        if fits and turn.n == 1:
-            return reach
+    forms = (inside and own_x and own_y, all_x and all_y, inside and all_x and own_y, inside and own_x and all_y)
+    fits = tuple(reach for reach, form in zip(REACHES, forms, strict=True) if form and turn.n == 1)
+    if fits:
+        return fits
     raise BalanceRefused(
         f"a post of {turn.counter} does not go once to each of its sites, to the poster's row or column of them, or to "
         "the poster's own site",
@@ -74,20 +76,27 @@ def _reach(turn: Post, edges: Box, counter: Counter, where: str) -> str:
     )
 
 
-def _waiters(program: Program, boxes: tuple[Box, ...], reaches: dict[str, str]) -> None:
-    """Every counter is waited for on its own sites by its own engine, by whole rounds."""
-    for counter in program.counters:
-        where = f"counter {counter.name}"
-        if counter.ahead != 0:
-            raise BalanceRefused("a boundary's counter starts ahead", where=where)
-        edges = box(counter.rect, where)
-        waiters = [i for i, worker in enumerate(program.workers) if waits_for(worker, counter.name)]
-        inside = all(within(boxes[i], edges) and program.workers[i].engine == counter.engine for i in waiters)
-        everywhere = reaches[counter.name] == OWN or sum(area(boxes[i]) for i in waiters) == area(edges)
-        if not (inside and everywhere):
-            raise BalanceRefused("the counter is not waited for on each of its sites by its engine", where=where)
+def _waited(program: Program, boxes: tuple[Box, ...], counter: Counter, reaches: tuple[str, ...]) -> str:
+    """The reach of a counter. It is waited for by its own engine on its own sites: on all of them, or it is `own`."""
+    where = f"counter {counter.name}"
+    if counter.ahead != 0:
+        raise BalanceRefused("a boundary's counter starts ahead", where=where)
+    edges = box(counter.rect, where)
+    waiters = [i for i, worker in enumerate(program.workers) if waits_for(worker, counter.name)]
+    inside = all(within(boxes[i], edges) and program.workers[i].engine == counter.engine for i in waiters)
+    everywhere = sum(area(boxes[i]) for i in waiters) == area(edges)
+    posters = [i for i, worker in enumerate(program.workers) if posts_to(worker, (counter.name,))]
+    alone = not any(overlaps(boxes[i], boxes[j]) for i in posters for j in posters if i < j)
+    for reach in reaches:
+        if inside and (alone if reach == OWN else everywhere):
+            return reach
+    raise BalanceRefused("the counter is not waited for on each of its sites by its engine", where=where)
+
+
+def _one_of_each(program: Program, reaches: dict[str, str]) -> None:
+    """A worker waits for at most one counter of a family."""
     for worker in program.workers:
-        names = {turn.counter for turn in worker.body if isinstance(turn, Wait)}
+        names = {t.counter for t in worker.body if isinstance(t, Wait) and reaches[t.counter] != OWN}
         if len({reaches[name] for name in names}) < len(names):
             raise BalanceRefused("a worker waits for two boundary counters", where=f"worker {worker.name}")
 
@@ -97,12 +106,15 @@ def waits_for(worker: Worker, name: str) -> bool:
     return any(isinstance(turn, Wait) and turn.counter == name for turn in worker.body)
 
 
+def posts_to(worker: Worker, names: tuple[str, ...]) -> bool:
+    """Does a worker ever post to one of the counters?"""
+    return any(isinstance(turn, Post) and turn.counter in names for turn in worker.body)
+
+
 def _family(program: Program, boxes: tuple[Box, ...], reaches: dict[str, str], reach: str) -> Family:
     """The family of a reach. Posters of a row or column stand on all its sites."""
     names = tuple(sorted(name for name, found in reaches.items() if found == reach))
-    posters = tuple(
-        i for i, w in enumerate(program.workers) if any(isinstance(t, Post) and t.counter in names for t in w.body)
-    )
+    posters = tuple(i for i, worker in enumerate(program.workers) if posts_to(worker, names))
     sites = sum(area(boxes[i]) for i in posters)
     if reach == WHOLE:
         return Family(names, posters, sites)

@@ -34,8 +34,6 @@ def admit(program: Program, target: SpatialTarget) -> Program:
         raise OutsideFragment(
             f"a program at {program.phase} has no written order yet", remedy="run the passes up to persist"
         )
-    if program.edges or program.waves:
-        raise OutsideFragment("forwarded edges and waves are not in the fragment", where=program.name)
     _program_names(program)
     domain = _symbols(program)
     for tensor in program.tensors:
@@ -83,6 +81,13 @@ def _tensor(tensor: Tensor, domain: Domain) -> None:
     where = f"tensor {tensor.name}"
     admit_extents(tensor.shape, tensor.dtype, domain, where)
     admit_fill(tensor.fill, where)
+    if tensor.role in ("WEIGHT", "STATE") and not all(extent.is_const for extent in tensor.shape):
+        raise OutsideFragment(
+            f"the extents of a {tensor.role} tensor change from launch to launch",
+            where=where,
+            needed="constants",
+            available=", ".join(map(str, tensor.shape)),
+        )
     if tensor.transition is not None:
         in_scope((tensor.transition.row, tensor.transition.rows), domain.names(), where)
     integers((tensor.offset,), where)
@@ -97,8 +102,6 @@ def _instances(program: Program) -> None:
     for number, instance in enumerate(program.instances):
         where = f"section {number} ({instance.name or instance.shape})"
         known(instance.shape, set(shapes), "shape", where)
-        if instance.home is not None:
-            raise OutsideFragment("a section with a home of its own is not in the fragment", where=where)
         formals = sorted(f.name for f in shapes[instance.shape].formals)
         if sorted(b.formal for b in instance.bindings) != formals:
             raise OutsideFragment(

@@ -51,8 +51,8 @@ MAX_BUFFER_SIDE = 1 << 24
 
 def admit_shape(shape: Shape, domain: Domain) -> None:
     where = f"section shape {shape.name}"
-    if shape.groups or not shape.processes or shape.ports:
-        raise OutsideFragment("a shape has processes, no groups and no ports", where=where)
+    if shape.groups or not shape.processes:
+        raise OutsideFragment("a shape has processes and no groups", where=where)
     unique((f.name for f in shape.formals), "formal", where)
     unique([f.name for f in shape.fifos] + [c.name for c in shape.carries], "buffer", where)
     unique((c.name for c in shape.counters), "counter", where)
@@ -70,8 +70,6 @@ def admit_shape(shape: Shape, domain: Domain) -> None:
 
 def _buffers(shape: Shape, where: str) -> None:
     for fifo in shape.fifos:
-        if fifo.kind == "FORWARDED":
-            raise OutsideFragment("forwarded FIFOs are not in the fragment", where=f"{where}, FIFO {fifo.name}")
         _side(fifo.rows, fifo.cols, fifo.dtype, f"{where}, FIFO {fifo.name}")
         integers((fifo.depth, fifo.address), f"{where}, FIFO {fifo.name}")
     for carry in shape.carries:

@@ -53,6 +53,9 @@ def never_negative(value: Quasi, domain: Domain, counted: tuple[Counted, ...] = 
 
 
 def _domains(domain: Domain, counted: tuple[Counted, ...]) -> Iterator[Domain]:
+    if not counted:
+        yield domain
+        return
     for tops in product(*(c.tops() for c in counted)):
         yield Domain((*domain.ranges, *((c.var, 0, top) for c, top in zip(counted, tops, strict=True))))
 

@@ -6,12 +6,12 @@ so with `coverage` (each element of the region stored once) the section implemen
 as one reduction with all its terms, so each term is taken exactly once.
 
 Storage: floats of all widths, and q8_0, round and do not change the meaning. An integer dtype would, so it is stored
-only as a copy of an element of the same dtype.
+only from an element of the same dtype, or from a cast to it (which truncates and saturates, in the spec too).
 """
 
 from __future__ import annotations
 
-from pavane.ir.expr import At, Expr, substitute
+from pavane.ir.expr import At, Expr, Fn, substitute
 from pavane.ir.program import Generic, MatmulTiles, Span, Spec, Store
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK
@@ -59,7 +59,7 @@ def _storage(section: Section, computed: Computed) -> None:
     op = computed.op
     where = computed.place.where
     buffer = section.buffer(op.dst.name)
-    if buffer.dtype in INTEGER_DTYPES and not _copies(section, op, buffer.dtype):
+    if buffer.dtype in INTEGER_DTYPES and not _gives(section, op, buffer.dtype):
         raise MeaningRefused(
             f"{buffer.dtype} is stored from an expression that may not be an integer of its range", where=where
         )
@@ -69,8 +69,11 @@ def _storage(section: Section, computed: Computed) -> None:
         _whole_blocks(op.dst.col, op.cols, computed.place.domain, where)
 
 
-def _copies(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
-    return isinstance(op, Generic) and isinstance(op.expr, At) and section.buffer(op.expr.name).dtype == dtype
+def _gives(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
+    expr = op.expr if isinstance(op, Generic) else None
+    if isinstance(expr, Fn):
+        return expr.op == "cast" and expr.dtype == dtype
+    return isinstance(expr, At) and section.buffer(expr.name).dtype == dtype
 
 
 def _whole_blocks(offset: Quasi, cols: Span, domain: Domain, where: str) -> None:

@@ -7,8 +7,9 @@ disjoint (`capacity`); a formal that is stored is not loaded and shares bytes wi
 `bindings`), and its windows are disjoint (`coverage`). So no two accesses of one section to the same bytes are
 unordered.
 
-*Between sections* (clocks of `boundaries`). For tensors, an access of a section must know, on every site, the last
-conflicting accesses to any tensor that shares bytes. For local memory, a section must know that those of other shapes
+*Between sections* (clocks of `boundaries`). For tensors, an access of a section must know the last conflicting accesses to
+any tensor that shares bytes: on every site, or on its own where both touch the same elements on one site only
+(`footprints`). For local memory, a section must know that those of other shapes
 whose buffers overlap are done on the site; sections of the same shape follow each other through the same FIFOs and
 carries as turns of one loop do. Two counters with one id must belong to one engine, and sections of other shapes must
 be over on all sites before they use it.
@@ -31,11 +32,13 @@ from pavane.verify.check.boundaries import Access, walk_program
 from pavane.verify.check.boxes import box, overlaps, point
 from pavane.verify.check.capacity import memory_map
 from pavane.verify.check.facts import tensor_uses
+from pavane.verify.check.footprints import Footprint, footprint_of
 from pavane.verify.check.inequalities import never_negative, never_positive
 from pavane.verify.check.ownership import ownership
 from pavane.verify.check.section import Section, buffers_of
 
 Where = tuple[int, str]
+Use = tuple[str, int, str]
 
 
 def section_order(section: Section) -> str:
@@ -52,7 +55,8 @@ def section_order(section: Section) -> str:
 
 @dataclass
 class _Ledger:
-    """Last accesses so far: per tensor and (class, engine) the last section that read or wrote it.
+    """Last accesses so far: per tensor, (class, engine) and use (shape, process, formal) the last section that read or
+    wrote it.
 
     `pending`: what the current section accesses, entered when it is over.
     """
@@ -61,14 +65,15 @@ class _Ledger:
     sections: dict[str, Section]
     memory: Memory
     symbols: Domain
-    reads: dict[str, dict[Where, int]] = field(default_factory=dict)
-    writes: dict[str, dict[Where, int]] = field(default_factory=dict)
+    reads: dict[str, dict[tuple[Where, Use], int]] = field(default_factory=dict)
+    writes: dict[str, dict[tuple[Where, Use], int]] = field(default_factory=dict)
+    footprints: dict[Use, Footprint] = field(default_factory=dict)
     written: dict[str, Quasi] = field(default_factory=dict)
     state_written: dict[str, int] = field(default_factory=dict)
     ran: dict[str, int] = field(default_factory=dict)
     overlapping: dict[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
     uses: dict[tuple[str, int], tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
-    pending: list[tuple[str, Where, bool]] = field(default_factory=list)
+    pending: list[tuple[str, Where, Use, bool]] = field(default_factory=list)
     current: int = -1
     pairs: int = 0
 
@@ -104,18 +109,25 @@ def _tensors(ledger: _Ledger, access: Access) -> None:
     names = _bound_names(ledger.program.instances[access.instance])
     place = (access.place.number, access.actor.process.engine)
     for formal in sorted(reads | writes):
-        tensor = names[formal]
+        tensor, use = names[formal], (*key, formal)
+        if use not in ledger.footprints:
+            ledger.footprints[use] = footprint_of(access.section, access.actor, formal)
         for other in ledger.memory.sharing[tensor]:
-            _known(ledger, access, other, ledger.writes.get(other, {}), tensor)
+            _known(ledger, access, other, ledger.writes.get(other, {}), tensor, use)
             if formal in writes:
-                _known(ledger, access, other, ledger.reads.get(other, {}), tensor)
-        ledger.pending.append((tensor, place, formal in writes))
+                _known(ledger, access, other, ledger.reads.get(other, {}), tensor, use)
+        ledger.pending.append((tensor, place, use, formal in writes))
 
 
-def _known(ledger: _Ledger, access: Access, other: str, earlier: dict[Where, int], tensor: str) -> None:
-    for place, instance in earlier.items():
+def _known(
+    ledger: _Ledger, access: Access, other: str, earlier: dict[tuple[Where, Use], int], tensor: str, use: Use
+) -> None:
+    for (place, before), instance in earlier.items():
         ledger.pairs += 1
-        if access.tensors.all.get(place, -1) < instance:
+        known = access.tensors.all.get(place, -1) >= instance
+        if not known and other == tensor and ledger.footprints[use].meets_on_one_site(ledger.footprints[before]):
+            known = place[0] != access.place.number or access.tensors.own.get(place[1], -1) >= instance
+        if not known:
             raise OrderRefused(
                 f"section {access.instance} touches {tensor} while section {instance} may still use {other}",
                 where=access.actor.where,
@@ -133,9 +145,9 @@ def _close(ledger: _Ledger) -> None:
     number = ledger.current
     if number < 0:
         return
-    for name, place, wrote in ledger.pending:
+    for name, place, use, wrote in ledger.pending:
         table = ledger.writes if wrote else ledger.reads
-        table.setdefault(name, {})[place] = number
+        table.setdefault(name, {})[(place, use)] = number
     ledger.pending.clear()
     instance = ledger.program.instances[number]
     section, names = ledger.sections[instance.shape], _bound_names(instance)

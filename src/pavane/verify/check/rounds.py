@@ -1,15 +1,16 @@
 """Turns of workers at the boundaries between sections: rounds of posts to the program's counters, and waits.
 
 **Rounds**, by family of counters and group of sites (`families`). Poster: a site of a worker that posts to the family.
-The r-th posts of a poster (with no other turn between) give one post to every counter of the family on all sites of its
-group; the r-th wait of a waiter takes as many posts as its group has posters, P.
+The r-th posts of a poster (with no other turn between) give one post to each of some counters of the family, the same
+for all posters, on all sites of its group; the j-th wait for a counter belongs to the j-th round that posts to it, and
+takes as many posts as its group has posters, P.
 
 *Barrier lemma.* When a wait of round r completes, every poster of the waiter's group has begun round r. Proof, for one
 group, whose counters nobody else posts to: let W be the first wait, in time, that completes before some poster X has
-begun its round r (r being W's round). W has consumed r*P posts of its counter; X has given at most r-1 of them, so some
-poster Y has given at least r+1, and Y's post of round r+1 comes after a wait of round r of its own site, so of this
-group (condition *paced*), which completed earlier than W, so X had begun round r. Contradiction. With one poster the
-condition is not needed: posts are counted in order.
+begun its round r (r being W's round, the j-th of its counter). W has consumed j*P posts of its counter; X has given at
+most j-1 of them, so some poster Y has given at least j+1, and so has begun a later round than r, which comes after a
+wait of round r of its own site, so of this group (condition *paced*), which completed earlier than W, so X had begun
+round r. Contradiction. With one poster the condition is not needed: posts are counted in order.
 
 *Rows, then columns.* When a row's wait completes, everything on the sites of the row that came before their posters'
 posts is over. When after it the column's wait completes, so it is on every row that a poster of the column stands in,
@@ -18,9 +19,10 @@ and posters of the column stand in all rows. So what *all* posters to columns kn
 *Local counters.* A counter whose posts go to the poster's own site has one poster a site: its r-th wait follows the
 r-th post by counting. A post of it may have as many before it on their way as the poster does not know to be taken.
 
-*In flight.* Where on every waiting site a poster begins round r+1 only after that site's waiter has completed round r
-(condition *drained*), at most rounds r+1 and r+2 are in flight on a counter: 2 * P <= 2**(bits - 1). Otherwise all
-posts of an epoch are: P * rounds <= 2**(bits - 1).
+*In flight.* Where on every waiting site a poster begins the (j+1)-th round of a counter only after the site's waiter has
+completed the j-th (condition *drained*), nobody can begin the (j+3)-th before the waiter has completed the (j+1)-th, so
+at most two rounds are in flight on the counter: 2 * P <= 2**(bits - 1). Otherwise all posts of an epoch are:
+P * rounds <= 2**(bits - 1).
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ class Walk:
     groups: dict[tuple[int, str], int] = field(default_factory=dict)
     waits: dict[tuple[int, str], int] = field(default_factory=dict)
     begun: dict[tuple[str, int], int] = field(default_factory=dict)
+    posts: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    rounds: dict[str, list[int]] = field(default_factory=dict)
     posted: dict[tuple[str, int], list[tuple[int, Clock]]] = field(default_factory=dict)
     handed: dict[tuple[int, str], list[Clock]] = field(default_factory=dict)
     handing: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -95,11 +99,10 @@ def _complete(walk: Walk, worker: int) -> bool:
     """Has everything that the worker's next wait needs been posted?"""
     turn = walk.program.workers[worker].body[walk.at[worker]]
     name = turn.counter  # type: ignore[union-attr]
-    round_ = walk.waits.get((worker, name), 0) + 1
-    if walk.reaches[name] == OWN:
-        return all(len(walk.handed.get((place, name), ())) >= round_ for place in places(walk, worker))
-    reach = walk.reaches[name]
-    return walk.begun.get((reach, round_), 0) == len(walk.families[reach].posters) > 0
+    nth, reach, rounds = walk.waits.get((worker, name), 0), walk.reaches[name], walk.rounds.get(name, [])
+    if reach == OWN:
+        return all(len(walk.handed.get((place, name), ())) > nth for place in places(walk, worker))
+    return nth < len(rounds) and walk.begun[(reach, rounds[nth])] == len(walk.families[reach].posters)
 
 
 def places(walk: Walk, worker: int) -> tuple[int, ...]:
@@ -134,11 +137,19 @@ def _post_group(walk: Walk, number: int) -> None:
             break
         names.append(turn.counter)
         walk.at[number] += 1
-    if tuple(sorted(names)) != family.counters:
-        raise BalanceRefused(
-            "a boundary's posts are not one to each counter", where=where, needed=", ".join(family.counters)
-        )
+    names.sort()
     round_ = walk.groups[(number, reach)] = walk.groups.get((number, reach), 0) + 1
+    if (reach, round_) not in walk.posts:
+        for name in names:
+            walk.rounds.setdefault(name, []).append(round_)
+    wanted = walk.posts.setdefault((reach, round_), names)
+    if names != wanted or len(set(names)) < len(names):
+        raise BalanceRefused(
+            f"round {round_} of a boundary does not post once to the same counters everywhere",
+            where=where,
+            needed=", ".join(wanted),
+            available=", ".join(names),
+        )
     for place in places(walk, number):
         clock = walk.clocks[(place, worker.engine)]
         if family.posts > 1 and clock.rounds.get(reach, 0) < round_ - 1:
@@ -162,12 +173,12 @@ def _wait(walk: Walk, number: int, turn: Wait) -> None:
             available=f"{turn.n}",
         )
     walk.at[number] += 1
-    round_ = walk.waits[(number, turn.counter)] = walk.waits.get((number, turn.counter), 0) + 1
-    released = None if reach == OWN else _released(walk, reach, round_)
+    nth = walk.waits[(number, turn.counter)] = walk.waits.get((number, turn.counter), 0) + 1
+    released = None if reach == OWN else _released(walk, reach, walk.rounds[turn.counter][nth - 1])
     for place in places(walk, number):
         clock = walk.clocks[(place, worker.engine)]
-        clock.join(walk.handed[(place, turn.counter)][round_ - 1] if released is None else released)
-        clock.waited[turn.counter] = round_
+        clock.join(walk.handed[(place, turn.counter)][nth - 1] if released is None else released)
+        clock.waited[turn.counter] = nth
         join(clock.own, {engine: instance for (other, engine), instance in clock.all.items() if other == place})
 
 
@@ -212,17 +223,20 @@ def ended(walk: Walk) -> None:
 
 
 def _family_ended(walk: Walk, reach: str, family: Family) -> None:
-    waiters = [(i, name) for i, w in enumerate(walk.program.workers) for name in family.counters if waits_for(w, name)]
-    groups = sorted({walk.groups.get((i, reach), 0) for i in family.posters})
-    waits = sorted({walk.waits.get(waiter, 0) for waiter in waiters})
-    if groups != waits or len(groups) > 1:
-        raise ReplayRefused(
-            "an epoch does not take every post of its boundaries",
-            where=walk.program.name,
-            needed=f"{groups}",
-            available=f"{waits}",
-        )
-    _bits(walk, reach, family, groups[0] if groups else 0)
+    given = sorted({walk.groups.get((i, reach), 0) for i in family.posters})
+    if len(given) > 1:
+        raise ReplayRefused("posters take part in other numbers of rounds", where=walk.program.name, terms=[f"{given}"])
+    for name in family.counters:
+        rounds = len(walk.rounds.get(name, ()))
+        taken = {walk.waits.get((i, name), 0) for i, w in enumerate(walk.program.workers) if waits_for(w, name)}
+        if taken != {rounds}:
+            raise ReplayRefused(
+                "an epoch does not take every post of its boundaries",
+                where=f"counter {name}",
+                needed=f"{rounds} waits on each site",
+                available=f"{sorted(taken)}",
+            )
+        _bits(walk, reach, family.posts, name)
 
 
 def _local_ended(walk: Walk) -> None:
@@ -234,12 +248,11 @@ def _local_ended(walk: Walk) -> None:
             )
 
 
-def _bits(walk: Walk, reach: str, family: Family, rounds: int) -> None:
-    drained = all(_is_drained(walk, reach, r) for r in range(2, rounds + 1))
-    flying = family.posts * (min(rounds, 2) if drained else rounds)
+def _bits(walk: Walk, reach: str, posts: int, name: str) -> None:
+    rounds = walk.rounds.get(name, [])
+    drained = all(_is_drained(walk, reach, name, nth) for nth in range(1, len(rounds)))
     remedy = "" if drained else "let every waiting process be followed by a poster of its site before the next boundary"
-    for name in family.counters:
-        _fits(walk.counters[name], flying, remedy)
+    _fits(walk.counters[name], posts * (min(len(rounds), 2) if drained else len(rounds)), remedy)
 
 
 def _fits(counter: Counter, flying: int, remedy: str = "") -> None:
@@ -253,12 +266,12 @@ def _fits(counter: Counter, flying: int, remedy: str = "") -> None:
         )
 
 
-def _is_drained(walk: Walk, reach: str, round_: int) -> bool:
-    """On each waiting site some poster has begun the round after that site's waiters completed the round before."""
+def _is_drained(walk: Walk, reach: str, name: str, nth: int) -> bool:
+    """On each waiting site some poster has begun the next round of a counter after that site's nth wait for it."""
+    next_round = walk.posted[(reach, walk.rounds[name][nth])]
     for place in walk.classes:
-        known = [clock for number, clock in walk.posted[(reach, round_)] if number == place.number]
-        for name in walk.families[reach].counters:
-            here = within(point(place.site), box(walk.counters[name].rect, name))
-            if here and not any(clock.waited.get(name, 0) >= round_ - 1 for clock in known):
-                return False
+        known = [clock for number, clock in next_round if number == place.number]
+        here = within(point(place.site), box(walk.counters[name].rect, name))
+        if here and not any(clock.waited.get(name, 0) >= nth for clock in known):
+            return False
     return True

@@ -2,13 +2,14 @@
 domains.
 
 Steps stand twice: `step` as written (SITE_X, SITE_Y count inside the process's rectangle), `placed` with SITE_X,
-SITE_Y counted over the whole section, so that expressions of different processes can be compared.
+SITE_Y counted over the whole section, so that expressions of different processes can be compared. A loop of one turn is
+no loop: it stands as its steps, with its variable 0 (`resident`), for the prover too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pavane.ir.expr import Indirect
@@ -41,6 +42,7 @@ from pavane.ir.walk import operands, substituted
 from pavane.verify.check.boxes import Box, box
 
 Nest = tuple[tuple[str, Quasi], ...]
+ONE = quasi(1)
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,14 @@ class Actor:
 
     def uses(self, kind: type | tuple[type, ...], name: str) -> tuple[Leaf, ...]:
         """Its steps of a kind that name a FIFO, a carry or a counter."""
-        return tuple(leaf for leaf in self.leaves if isinstance(leaf.step, kind) and named_by(leaf.step) == name)
+        return tuple(leaf for leaf in self.by_name.get(name, ()) if isinstance(leaf.step, kind))
+
+    @cached_property
+    def by_name(self) -> dict[str, list[Leaf]]:
+        found: dict[str, list[Leaf]] = {}
+        for leaf in self.leaves:
+            found.setdefault(named_by(leaf.step), []).append(leaf)
+        return found
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,7 @@ class Section:
     shape: Shape
     actors: tuple[Actor, ...]
     symbols: Domain
+    domains: dict[tuple[Box, Nest], Domain] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def where(self) -> str:
@@ -118,11 +128,13 @@ class Section:
 
     def domain(self, actor: Actor, nest: Nest) -> Domain:
         """Symbols, sites of the actor (counted over the section), and the loops of a nest."""
-        x0, x1, y0, y1 = actor.box
-        domain = Domain((*self.symbols.ranges, (SITE_X, x0, x1 - 1), (SITE_Y, y0, y1 - 1)))
-        for var, extent in nest:
-            domain = domain.with_loop(var, extent)
-        return domain
+        key = (actor.box, nest)
+        if key not in self.domains:
+            x0, x1, y0, y1 = actor.box
+            sites = Domain((*self.symbols.ranges, (SITE_X, x0, x1 - 1), (SITE_Y, y0, y1 - 1)))
+            inner = self.domain(actor, nest[:-1]).with_loop(*nest[-1]) if nest else sites
+            self.domains[key] = inner
+        return self.domains[key]
 
 
 def section_of(shape: Shape, symbols: Domain) -> Section:
@@ -134,10 +146,23 @@ def _actor(shape: Shape, number: int, process: Process) -> Actor:
     where = f"section shape {shape.name}, process {process.name}"
     edges = box(process.rect, where)
     shift = {SITE_X: quasi(SITE_X) - edges[0], SITE_Y: quasi(SITE_Y) - edges[2]} if edges[0] or edges[2] else {}
-    leaves = []
-    for index, (nest, path, step) in enumerate(_numbered(process.body, (), ())):
+    leaves, body = [], resident(process.body)
+    for index, (nest, path, step) in enumerate(_numbered(body, (), ())):
         leaves.append(Leaf(index, nest, path, step, substituted(step, shift) if shift else step))
-    return Actor(number, process, where, edges, tuple(leaves), process.body)
+    return Actor(number, process, where, edges, tuple(leaves), body)
+
+
+def resident(body: tuple[Node, ...], zeros: tuple[str, ...] = ()) -> tuple[Node, ...]:
+    """The same steps without the loops of one turn."""
+    nodes: list[Node] = []
+    for node in body:
+        if not isinstance(node, Loop):
+            nodes.append(substituted(node, dict.fromkeys(zeros, 0)) if zeros else node)
+        elif node.extent == ONE:
+            nodes.extend(resident(node.body, (*zeros, node.var)))
+        else:
+            nodes.append(Loop(node.var, node.extent, resident(node.body, zeros)))
+    return tuple(nodes)
 
 
 def _numbered(

@@ -5,9 +5,9 @@ reductions that the checker makes have fresh variables (`%k1`, ...), which no pr
 captures.
 
 `normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies
-index expressions over the domain (a variable or a floor with one possible value becomes that value), and drops casts
-between float types (there are none in the language: storage rounds, the meaning stays). Equal normal forms are equal
-functions over the reals; the converse is not claimed.
+index expressions over the domain (a variable or a floor with one possible value becomes that value), and drops what
+says nothing of the value: a dtype that an operator other than `cast` carries, the range that is promised of an index.
+Equal normal forms are equal functions over the reals; the converse is not claimed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
     if isinstance(term, Fn):
         args = tuple(normal(a, domain, depth) for a in term.args)
         ordered = tuple(sorted(args, key=repr)) if term.op in COMMUTATIVE else args
-        return Fn(term.op, ordered, term.dtype)
+        return Fn(term.op, ordered, term.dtype if term.op == "cast" else "")
     var = f"%b{depth}"
     extent = simplify(term.extent, domain)
     inside = domain.with_loop(var, extent)
@@ -76,7 +76,7 @@ def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
 def _index(index: Index, domain: Domain) -> Index:
     if isinstance(index, Quasi):
         return simplify(index, domain)
-    return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), index.lo, index.hi)
+    return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), 0, 1)
 
 
 def simplify(value: Quasi, domain: Domain) -> Quasi:

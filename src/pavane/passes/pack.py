@@ -1,0 +1,164 @@
+"""pack: independent TEMPLATE sections -> a wave: at once, on disjoint rectangles of the chip.
+
+Neighbours in the order of sections of which none reads or writes what another writes are a candidate. The grid is cut
+into slabs of whole columns, or of whole rows: each member begins with one, and the slowest gets the next until none
+is left (`Planning` plans each on its rectangle, which is a target like any other). So no other sharing out of slabs
+ends sooner, as far as more sites make a section no slower. The wave takes as long as its slowest member, and at least
+as long as memory beside the chip needs for all; it is taken when that is less than one after the other, each on the
+whole grid with a boundary of its own. Where a site has one engine, independent sections follow each other without
+boundaries, and nothing is packed.
+
+Refuses never: members that depend on each other are no candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from pavane.cost.boundary import boundary_cycles
+from pavane.cost.model import DRAM, Prediction
+from pavane.ir.program import Join, Program
+from pavane.ir.rects import shifted
+from pavane.passes.planning import Planning, uses
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.restrict import restricted
+
+Place = tuple[int, int, int, int]  # x, y, width, height
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The sections with their joins; of each the rectangle it has, and its wave (numbers rise; alone: of its own)."""
+
+    sections: tuple[Program, ...]
+    places: tuple[Place, ...]
+    waves: tuple[int, ...]
+
+    @property
+    def shared_waves(self) -> tuple[int, ...]:
+        """The waves of more than one section; -1 for a section by itself."""
+        return tuple(wave if self.waves.count(wave) > 1 else -1 for wave in self.waves)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """The rectangle of each member, and the predicted cycles of all."""
+
+    places: tuple[Place, ...]
+    cycles: int
+
+
+def pack(sections: Sequence[Program], target: SpatialTarget, planning: Planning) -> Packed:
+    """Decide for every run of independent sections whether it becomes a wave."""
+    whole: Place = (0, 0, target.grid.width, target.grid.height)
+    packed: list[Program] = []
+    places: list[Place] = []
+    waves: list[int] = []
+    known: dict[tuple[str, ...], tuple[Wave | None, Join | None]] = {}
+    for run in independent_runs(sections, target):
+        members = [sections[i] for i in run]
+        key = tuple(planning.key(member) for member in members)
+        if key not in known:
+            known[key] = _decided(members, target, planning) if len(run) > 1 else (None, None)
+        wave, join = known[key]
+        packed.extend(with_join(member, join) for member in members)
+        places.extend(wave.places if wave else [whole] * len(run))
+        first = waves[-1] + 1 if waves else 0
+        waves.extend([first] * len(run) if wave else range(first, first + len(run)))
+    return Packed(tuple(packed), tuple(places), tuple(waves))
+
+
+def part_of(target: SpatialTarget, place: Place) -> SpatialTarget:
+    """A rectangle of the chip as a target."""
+    return restricted(target, width=place[2], height=place[3])
+
+
+def at_place(section: Program, place: Place, wave: int) -> Program:
+    """The section compiled for a rectangle at the chip's origin, moved to where it runs."""
+    (shape,), (instance,) = section.shapes, section.instances
+    moved = shifted(shape, place[0], place[1])
+    return replace(section, shapes=(moved,), instances=(replace(instance, wave=wave),))
+
+
+def independent_runs(sections: Sequence[Program], target: SpatialTarget) -> Iterator[range]:
+    """The longest runs of neighbours that do not depend on each other, no longer than the grid has columns or rows."""
+    most = max(target.grid.width, target.grid.height) if len(target.engines) > 1 else 1
+    first, read, written = 0, frozenset[str](), frozenset[str]()
+    for number, section in enumerate(sections):
+        reads, writes = uses(section)
+        conflict = written & (reads | writes) or read & writes
+        if number > first and (conflict or number - first >= most):
+            yield range(first, number)
+            first, read, written = number, frozenset(), frozenset()
+        read, written = read | reads, written | writes
+    yield range(first, len(sections))
+
+
+def with_join(section: Program, join: Join | None) -> Program:
+    """The section with one comparison more."""
+    if join is None:
+        return section
+    (shape,) = section.shapes
+    return replace(section, shapes=(replace(shape, joins=(*shape.joins, join)),))
+
+
+def _decided(members: Sequence[Program], target: SpatialTarget, planning: Planning) -> tuple[Wave | None, Join | None]:
+    """The best wave where it beats one after the other, and the comparison; neither where no wave is possible."""
+    alone = [planning.predicted(member, target) for member in members]
+    best = best_wave(members, target, planning)
+    if best is None or any(prediction is None for prediction in alone):
+        return None, None
+    boundary = boundary_cycles(target)
+    apart = sum(prediction.cycles + boundary for prediction in alone if prediction is not None)
+    together = best.cycles + boundary
+    what = "pack " + ", ".join(member.shapes[0].name for member in members)
+    at_once = "at once on " + ", ".join(f"{w} x {h}" for _, _, w, h in best.places)
+    if together < apart:
+        return best, Join(what, at_once, together, "one after the other", apart)
+    return None, Join(what, "one after the other", apart, at_once, together)
+
+
+def best_wave(members: Sequence[Program], target: SpatialTarget, planning: Planning) -> Wave | None:
+    """The members at once, in columns or in rows, whichever ends sooner; None where that is not possible."""
+    waves = [w for w in (_shared_out(members, target, planning, columns) for columns in (True, False)) if w]
+    return min(waves, key=lambda wave: wave.cycles, default=None)
+
+
+def _shared_out(members: Sequence[Program], target: SpatialTarget, planning: Planning, columns: bool) -> Wave | None:
+    """Slabs of the grid, each to the member that would end last; None where a member fits none."""
+    slabs = target.grid.width if columns else target.grid.height
+    if slabs < len(members):
+        return None
+
+    def on(member: Program, count: int) -> Prediction | None:
+        part = restricted(target, width=count) if columns else restricted(target, height=count)
+        return planning.predicted(member, part)
+
+    counts = [1] * len(members)
+    times = [on(member, 1) for member in members]
+    for _ in range(slabs - len(members)):
+        slowest = max(range(len(members)), key=lambda i: (_cycles(times[i]), -i))
+        counts[slowest] += 1
+        times[slowest] = on(members[slowest], counts[slowest])
+    found = [time for time in times if time is not None]
+    if len(found) < len(members):
+        return None
+    memory = sum(dict(time.busy).get(DRAM, 0) for time in found)
+    return Wave(_places(counts, target, columns), max(memory, *(time.cycles for time in found)))
+
+
+def _cycles(prediction: Prediction | None) -> int:
+    """What fits nowhere yet is slowest."""
+    return prediction.cycles if prediction is not None else 1 << 62
+
+
+def _places(counts: Sequence[int], target: SpatialTarget, columns: bool) -> tuple[Place, ...]:
+    places: list[Place] = []
+    start = 0
+    for count in counts:
+        places.append((start, 0, count, target.grid.height) if columns else (0, start, target.grid.width, count))
+        start += count
+    return tuple(places)

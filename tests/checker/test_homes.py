@@ -1,0 +1,117 @@
+"""Tensors that lie on the sites: what is accepted, and what must not be. `t` of the two hand-made sections moves in."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from pavane.ir.program import Program
+from pavane.reject import CapacityRefused, OrderRefused
+from pavane.targets.load import load_target
+from pavane.validate import violations
+from tests.checker.editing import accepted, refusal, signed
+from tests.checker.two_sections import twice_on_host, twice_on_toy
+from tests.oracle.judge import judge
+
+TOY = load_target("toy")
+FREE = 4 * 8192  # of the toy's 64 KiB the sections' two FIFOs take 16 KiB, at 0
+
+
+def on_sites(program: Program, offset: int = FREE) -> Program:
+    """The tensor between the sections on every site, and the formals that are bound to it."""
+    tensors = tuple(replace(t, home="sites", offset=offset) if t.name == "t" else t for t in program.tensors)
+    first, second = program.shapes
+    out = tuple(replace(f, home="sites") if f.name == "O" else f for f in first.formals)
+    back = tuple(replace(f, home="sites") if f.name == "I" else f for f in second.formals)
+    return replace(program, tensors=tensors, shapes=(replace(first, formals=out), replace(second, formals=back)))
+
+
+def with_tensor(program: Program, name: str, **changes) -> Program:
+    return replace(program, tensors=tuple(replace(t, **changes) if t.name == name else t for t in program.tensors))
+
+
+def test_a_copy_on_every_site_is_accepted_and_safe():
+    program = on_sites(twice_on_toy(TOY))
+    assert not list(violations(program, TOY))
+    report = accepted(program, TOY)
+    assert any(fact.what == "1 tensors on the sites" for fact in report.facts)
+    assert judge(program, TOY).safe
+
+
+@pytest.mark.parametrize(
+    ("offset", "why"),
+    [
+        (8192, "share bytes with"),  # where a section has its FIFO
+        (16384 - 32, "share bytes with"),
+        (65536 - 32, "bytes a site"),  # past the end
+        (FREE + 1, "a SCRATCH tensor stands at"),
+        (-1, "a SCRATCH tensor stands at"),
+    ],
+)
+def test_a_place_that_is_taken_or_missing_is_refused(offset, why):
+    program = on_sites(twice_on_toy(TOY), offset)
+    found = refusal(twice_on_toy(TOY), TOY, lambda _: program)
+    assert isinstance(found, CapacityRefused)
+    assert why in str(found)
+    assert judge(program, TOY).fault
+
+
+def test_the_last_place_that_fits_is_accepted():
+    size = 20 * 150 * 4
+    last = (65536 - size) // 32 * 32
+    accepted(on_sites(twice_on_toy(TOY), last), TOY)
+
+
+@pytest.mark.parametrize(("shape", "formal"), [(0, "O"), (1, "I")])
+def test_a_section_that_looks_elsewhere_is_refused(shape, formal):
+    program = on_sites(twice_on_toy(TOY))
+    shapes = list(program.shapes)
+    formals = tuple(replace(f, home="dram") if f.name == formal else f for f in shapes[shape].formals)
+    shapes[shape] = replace(shapes[shape], formals=formals)
+    found = refusal(twice_on_toy(TOY), TOY, lambda _: replace(program, shapes=tuple(shapes)))
+    assert isinstance(found, CapacityRefused)
+    assert "lies in sites" in str(found)
+
+
+@pytest.mark.parametrize(("name", "formal", "number"), [("x", "I", 0), ("y", "O", 1)])
+def test_only_scratch_lies_on_the_sites(name, formal, number):
+    program = with_tensor(on_sites(twice_on_toy(TOY)), name, home="sites", offset=-1)
+    shapes = list(program.shapes)
+    formals = tuple(replace(f, home="sites") if f.name == formal else f for f in shapes[number].formals)
+    shapes[number] = replace(shapes[number], formals=formals)
+    program = replace(program, shapes=tuple(shapes))
+    assert "SCRATCH" in str(refusal(twice_on_toy(TOY), TOY, lambda _: program))
+    assert any("only SCRATCH" in violation.message for violation in violations(program, TOY))
+
+
+def test_nothing_lies_on_sites_whose_engines_work_in_place():
+    host = load_target("host", 2)
+    program = twice_on_host(host)
+    shape = program.shapes[0]
+    formals = tuple(replace(f, home="sites") for f in shape.formals)
+    moved = replace(program, shapes=(replace(shape, formals=formals),))
+    moved = replace(moved, tensors=tuple(replace(t, home="sites", offset=0) for t in moved.tensors))
+    assert isinstance(refusal(program, host, lambda _: moved), CapacityRefused)
+
+
+def test_the_boundary_is_still_needed():
+    """Without the wait for all writers a site might read its copy before the last has written it."""
+    program = on_sites(twice_on_toy(TOY))
+    workers = []
+    for worker in program.workers:
+        body = tuple(replace(t, n=1) if getattr(t, "n", 0) == 4 else t for t in worker.body)
+        workers.append(replace(worker, body=body))
+    hasty = replace(program, workers=tuple(workers))
+    assert judge(hasty, TOY).fault
+    assert refusal(program, TOY, lambda _: hasty) is not None
+
+
+def test_two_tensors_on_the_same_bytes_conflict():
+    program = on_sites(twice_on_toy(TOY))
+    t = next(t for t in program.tensors if t.name == "t")
+    again = replace(program, tensors=(*program.tensors, replace(t, name="u")))
+    second = program.instances[1]
+    bindings = tuple(replace(b, tensor="u") if b.formal == "I" else b for b in second.bindings)
+    reads_u = replace(again, instances=(program.instances[0], replace(second, bindings=bindings)))
+    assert isinstance(refusal(program, TOY, lambda _: reads_u), OrderRefused)
+    assert judge(signed(reads_u, TOY), TOY).fault
