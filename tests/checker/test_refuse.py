@@ -42,6 +42,7 @@ PROGRAMS = {
     "int8": (norm_product_host(HOST, contract="INT8_ACTIVATIONS"), HOST),
     "attention": (attention_host(HOST), HOST),
     "host": (twice_on_host(HOST), HOST),
+    "crossed": (twice_on_host(HOST, crossed=True), HOST),
     "toy": (twice_on_toy(TOY), TOY),
 }
 LIMIT = (matmul_multicast(TOY, 33, 1 << 16, 31, -16, 16), TOY)
@@ -375,7 +376,7 @@ WRONG = [
     Wrong(
         "order",
         "two sections without a boundary",
-        "host",
+        "crossed",
         _turns(Run(0, "core"), Run(1, "core")),
         reject.OrderRefused,
     ),

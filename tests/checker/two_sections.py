@@ -92,23 +92,24 @@ def _instances(first: str, second: str):
     return chain(first, "x", "t"), chain(second, "t", "y")
 
 
-def twice_on_host(target: SpatialTarget, rows: int = 20, cols: int = 150) -> Program:
-    """One merged process a core; a boundary between the sections."""
-    w, tiles = target.grid.width, -(-cols // 32)
-    read, compute, write = _parts(rows, cols, 32 * SX + 32 * w * X)
-    body = _loops(-(-tiles // w), *read, *compute, *write)
+def twice_on_host(target: SpatialTarget, rows: int = 20, cols: int = 150, crossed: bool = False) -> Program:
+    """One merged process a core; a boundary between the sections.
+
+    `crossed`: the second takes the columns core after core, so that it reads what another core has written.
+    """
+    w = target.grid.width
+    turns_each = -(-cols // (32 * w))
     everywhere = rect(0, w, 0, 1)
-    shape = _shape(
-        "double",
-        rows,
-        cols,
-        (Process("core", everywhere, "core", body),),
-        (Fifo("fI", "ALIAS", 32, 32, "f32", 1), Fifo("fO", "LOCAL", 32, 32, "f32", 1, 0)),
-    )
+    fifos = (Fifo("fI", "ALIAS", 32, 32, "f32", 1), Fifo("fO", "LOCAL", 32, 32, "f32", 1, 0))
+    shapes = []
+    for name, col in (("double", 32 * SX + 32 * w * X), ("crossed", 32 * turns_each * SX + 32 * X)):
+        body = _loops(turns_each, *(step for part in _parts(rows, cols, col) for step in part))
+        shapes.append(_shape(name, rows, cols, (Process("core", everywhere, "core", body),), fifos))
     go = Counter("go.core", everywhere, "core", bits=32, id=0)
     turns = (Run(0, "core"), Post("go.core", everywhere), Wait("go.core", w), Run(1, "core"))
     workers = (Worker("core", everywhere, "core", turns),)
-    return _program(target, (shape,), _instances("double", "double"), (go,), workers, rows, cols)
+    used = tuple(shapes[: 1 + crossed])
+    return _program(target, used, _instances(used[0].name, used[-1].name), (go,), workers, rows, cols)
 
 
 def twice_on_toy(target: SpatialTarget, rows: int = 20, cols: int = 150, second_address: int = 0) -> Program:

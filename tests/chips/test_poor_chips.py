@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from pavane import api
 from pavane.cli.main import app
-from pavane.reject import ComposeReject, OutOfRegisters
+from pavane.reject import ComposeReject, OutOfRegisters, TargetReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
@@ -129,3 +129,11 @@ def test_the_command_line_refuses_with_the_right_code(tmp_path: Path, line, poor
     assert (result.exit_code, "Traceback" in result.output) == (code, False), result.output
     assert words in " ".join(result.stderr.split())
     assert not (tmp_path / "a.pavane").exists()
+
+
+def test_holes_are_not_compiled_over():
+    """In a call too: a descriptor that is changed by hand is checked as a file is."""
+    target = load_target("toy")
+    holed = replace(target, grid=replace(target.grid, missing=((0, 1),)))
+    with pytest.raises(TargetReject, match="width = 2 and height = 1"):
+        api.compile(api.op("matmul:64,64,64"), holed)

@@ -123,10 +123,7 @@ def _engines(target: SpatialTarget) -> Iterator[str]:
             yield f"engine {engine.name!r} computes: generic_elements_per_cycle must be at least 1"
         if min(engine.register_tiles, engine.register_tiles_16_bit) < 0 or engine.function_cycles < 1:
             yield f"engine {engine.name!r}: register_tiles must not be negative and function_cycles must be at least 1"
-        if (
-            0 < engine.register_tiles_16_bit < engine.register_tiles
-            or engine.register_tiles_16_bit > 0 == engine.register_tiles
-        ):
+        if engine.register_tiles_16_bit and not 0 < engine.register_tiles <= engine.register_tiles_16_bit:
             yield f"engine {engine.name!r}: registers hold fewer tiles of 16 bits than of 32"
 
 

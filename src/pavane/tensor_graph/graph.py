@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Literal, NoReturn, SupportsIndex
 
 import msgspec
+from msgspec.structs import replace
 
 from pavane.ir.expr import ARITY
 from pavane.ir.program import Symbol
@@ -253,9 +254,22 @@ class Graph:
         """The graph as it stands."""
         if not self._outputs:
             _refuse("the graph has no output", "at least one g.output(name, value)")
-        return TensorGraph(self.name, self.contract, tuple(self._symbols), tuple(self._nodes), tuple(self._outputs))
+        return TensorGraph(
+            self.name, self.contract, tuple(self._symbols), self._distinctly_named(), tuple(self._outputs)
+        )
 
     # --- bookkeeping
+
+    def _distinctly_named(self) -> tuple[GraphNode, ...]:
+        """Values are numbered; where the author has given a tensor such a name the value has a longer one."""
+        given = {node.name for node in self._nodes if isinstance(node.op, Input)} | {name for name, *_ in self._outputs}
+        nodes = []
+        for node in self._nodes:
+            name = node.name
+            while not isinstance(node.op, Input) and name in given:
+                name += "_"
+            nodes.append(replace(node, name=name))
+        return tuple(nodes)
 
     def _tensor(
         self, name: str, shape: Sequence[Extent], dtype: DType, fill: Fill | None, role: Literal["INPUT", "WEIGHT"]
@@ -263,7 +277,7 @@ class Graph:
         _check_name(name)
         domain = Domain((s.name, s.lo, s.hi) for s in self._symbols)
         dims = _dims(name, shape, {s.name for s in self._symbols})
-        if name in (n.name for n in self._nodes):
+        if name in (n.name for n in self._nodes if isinstance(n.op, Input)):
             _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
         if dtype not in DTYPES:
             _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))

@@ -215,7 +215,7 @@ def test_registers_hold_as_many_tiles_as_the_widest_type_leaves_room_for():
     ("missing", "words"),
     [
         ([[3, 1]], "1 hole: describe the largest whole one, width = 3 and height = 4 (columns 0 to 2, rows 0 to 3)"),
-        ([[0, 0], [4, 3]], "2 holes: describe the largest whole one, width = 4 and height = 3 (columns 1 to 4, rows 0 to"),
+        ([[0, 0], [4, 3]], "2 holes: describe the largest whole one, width = 4 and height = 3 (columns 1 to 4"),
         ([[x, 1] for x in range(5)], "5 holes: describe the largest whole one, width = 5 and height = 2 (columns 0 to "
          "4, rows 2 to 3)"),
         ([[x, y] for x in range(5) for y in range(4)], "20 holes: none of its sites computes"),

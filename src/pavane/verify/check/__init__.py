@@ -86,8 +86,8 @@ def check(program: Program, target: SpatialTarget) -> Report:
 def check_part(program: Program, target: SpatialTarget) -> Report:
     """Accept one section as a part of a program that is still to be composed.
 
-    All rules, except that its SCRATCH tensors need no place yet and what it reads of SCRATCH and STATE is taken as
-    given. A part that reads them is no program: `check` refuses it, and so does every engine.
+    All rules, except that its SCRATCH tensors need no place yet and what it reads of SCRATCH, STATE and OUTPUT tensors
+    is taken as given. A part that reads them is no program: `check` refuses it, and so does every engine.
     """
     if len(program.instances) != 1:
         raise OutsideFragment(

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pavane.ir.program import Compute, Counter, Generic, Load, Rect, Send, Store
+from pavane.ir.program import Compute, Counter, Generic, Load, MatmulTiles, Rect, Send, Store
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
-from pavane.targets.descriptor import EngineRole, SpatialTarget
+from pavane.targets.descriptor import Engine, EngineRole, SpatialTarget
 from pavane.verify.check.boxes import Box, box, overlaps
 from pavane.verify.check.section import Actor, Section
 
@@ -30,7 +30,7 @@ Interval = tuple[int, int, str]
 def capacity(section: Section, target: SpatialTarget) -> str:
     """Refuse what the chip does not have."""
     for actor in section.actors:
-        _engine(actor, target)
+        _engine(section, actor, target)
     _one_process_an_engine(section)
     intervals = memory_map(section)
     _layout(section, intervals, target)
@@ -53,7 +53,7 @@ def memory_map(section: Section) -> tuple[Interval, ...]:
     return tuple(sorted(found))
 
 
-def _engine(actor: Actor, target: SpatialTarget) -> None:
+def _engine(section: Section, actor: Actor, target: SpatialTarget) -> None:
     on_grid(actor.process.rect, target, actor.where)
     engine = next((e for e in target.engines if e.name == actor.process.engine), None)
     if engine is None:
@@ -63,17 +63,21 @@ def _engine(actor: Actor, target: SpatialTarget) -> None:
         role = next((role for kinds, role in _ROLES if isinstance(leaf.step, kinds)), None)
         if role is not None and role not in engine.roles:
             raise CapacityRefused(f"engine {engine.name} is no {role}", where=where)
-        if isinstance(leaf.step, Compute) and isinstance(leaf.step.op, Generic) and engine.register_tiles:
-            _registers(leaf.step.op, engine.register_tiles, where)
+        if isinstance(leaf.step, Compute) and isinstance(leaf.step.op, Generic):
+            _registers(section, actor, leaf.step.op, engine, where)
         if isinstance(leaf.step, Send) and not target.noc.multicast:
             raise CapacityRefused("the target's network does not multicast", where=where)
 
 
-def _registers(op: Generic, limit: int, where: str) -> None:
-    tiles = len(dict.fromkeys((op.dst.name, *operands(op))))
-    if tiles > limit:
+def _registers(section: Section, actor: Actor, op: Generic, engine: Engine, where: str) -> None:
+    """As many tiles as the widest of their types, and of what the process's products add in, leaves room for."""
+    held = dict.fromkeys((op.dst.name, *operands(op)))
+    computes = (leaf.step.op for leaf in actor.leaves if isinstance(leaf.step, Compute))
+    sums = (each.dst.name for each in computes if isinstance(each, MatmulTiles))
+    limit = engine.tiles_held(section.buffer(name).dtype for name in (*held, *sums))
+    if limit and len(held) > limit:
         raise CapacityRefused(
-            "a compute step holds too many tiles", where=where, needed=f"{tiles}", available=f"{limit}"
+            "a compute step holds too many tiles", where=where, needed=f"{len(held)}", available=f"{limit}"
         )
 
 

@@ -3,7 +3,7 @@
 Per dimension the store's start is `origin + sum of stride * variable` over the loops and sites around it, and the
 window adds the element inside it with stride 1. Sorted by stride, each stride equals the product of the extents
 before it: then (element, variables) is a mixed-radix number, each value below the product has exactly one
-representation. Every loop and site coordinate with more than one value stands in exactly one dimension, so different
+representation. (A variable with a negative stride counts down: its last value is its digit 0.) Every loop and site coordinate with more than one value stands in exactly one dimension, so different
 turns and sites write different elements. The product reaches the region's extent, and what passes it is clipped: the
 formal ends where the region ends (or the product is the extent exactly).
 """
@@ -76,7 +76,7 @@ def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:
 def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Domain, where: str) -> Digits:
     """(stride, extent, variable) of each variable that moves the window and has more than one value."""
     rest = start - origin
-    digits: Digits = []
+    first, digits = quasi(rest.const), []
     for coefficient, atom in rest.terms:
         if isinstance(atom, Floor) or atom not in extents:
             raise CoverageRefused(
@@ -84,8 +84,10 @@ def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Dom
             )
         if upper(extents[atom], symbols) == 1:
             continue
-        digits.append((coefficient, extents[atom], atom))
-    if rest.const != 0:
+        if coefficient < 0:
+            first = first + (extents[atom] - 1) * coefficient
+        digits.append((abs(coefficient), extents[atom], atom))
+    if first != quasi(0):
         raise CoverageRefused(
             "the windows do not begin at the region's origin", where=where, needed=str(origin), available=str(start)
         )

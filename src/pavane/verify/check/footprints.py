@@ -49,7 +49,7 @@ def footprint_of(section: Section, actor: Actor, formal: str) -> Footprint:
 
 
 def _touching(section: Section, actor: Actor, formal: str) -> Iterator[tuple[Actor, Leaf]]:
-    """The steps through which a process touches a formal: its own, and the loads of the aliases that it has in front."""
+    """The steps through which a process touches a formal: its own, and the loads of aliases that it has in front."""
     for other in section.actors:
         for leaf in other.leaves:
             if isinstance(leaf.step, Load | Store) and leaf.step.tensor == formal:

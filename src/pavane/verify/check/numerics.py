@@ -1,8 +1,8 @@
 """Numerics: the claims of exactness, of the contract and of the order of sums follow from the target's engine and the
 fills.
 
-- *Mode*: each MatmulTiles uses a mode of its engine with the dtypes of its operands, and accumulates in the mode's
-  accumulator type.
+- *Mode*: each MatmulTiles uses the mode that its engine has for the dtypes of its operands and the significand bits of
+  what they hold (`targets.fidelity`), and accumulates in the mode's accumulator type.
 - *Tree*: a product whose b is transposed sums in the mode's lanes over the whole contraction, so the contraction is
   one step; any other sums one lane in ascending k, which any ascending split respects. Multiply and add are fused as
   the mode says. So neither plan nor grid changes a bit.
@@ -23,6 +23,7 @@ from pavane.ir.types import Q8_BLOCK, SIGNIFICAND_BITS, Ints
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import NumericsRefused
 from pavane.targets.descriptor import MatrixMode, SpatialTarget
+from pavane.targets.fidelity import buffer_bits
 from pavane.verify.check.inequalities import aligned
 from pavane.verify.check.section import Section
 from pavane.verify.check.values import Computed, Evidence, Strip
@@ -53,7 +54,8 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     dst = section.buffer(op.dst.name)
     a, b = (_taken(section, product, ref) for ref in (op.a, op.b))
     engine = next(e for e in target.engines if e.name == product.place.actor.process.engine)
-    mode = next((m for m in engine.matrix if (m.a, m.b) == (a, b)), None)
+    bits = buffer_bits(section.shape)
+    mode = engine.product_mode(a, b, (bits[op.a.name], bits[op.b.name]))
     if mode is None:
         raise NumericsRefused(f"engine {engine.name} has no product {a} x {b}", where=product.place.where)
     _whole_blocks(section, op, product.place.where)
@@ -154,9 +156,9 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
         op: MatmulTiles = computed.op  # type: ignore[assignment]
         if computed.onto != Const(0.0) or computed.again or any(var not in op.k.start.variables() for var in sums):
             raise NumericsRefused("exactness is claimed of a sum that is not one contraction from 0", where=where)
-        for ref, taken in ((op.a, mode.a), (op.b, mode.b)):
+        for ref, taken, full in zip((op.a, op.b), (mode.a, mode.b), mode.bits, strict=True):
             bound = _bound(section, computed.operands[ref.name], computed.place.domain, bits, where)
-            _within(bound, min(mode.operand_bits, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
+            _within(bound, min(full, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
     held = section.buffer(computed.op.dst.name).dtype
     found = sum(_bound(section, t, computed.place.domain, bits, where) for t in computed.result)
     _within(found, min(bits, _bits(held, where)), f"{computed.op.dst.name} ({held})", where)

@@ -7,12 +7,12 @@ disjoint (`capacity`); a formal that is stored is not loaded and shares bytes wi
 `bindings`), and its windows are disjoint (`coverage`). So no two accesses of one section to the same bytes are
 unordered.
 
-*Between sections* (clocks of `boundaries`). For tensors, an access of a section must know the last conflicting accesses to
-any tensor that shares bytes: on every site, or on its own where both touch the same elements on one site only
-(`footprints`). For local memory, a section must know that those of other shapes
-whose buffers overlap are done on the site; sections of the same shape follow each other through the same FIFOs and
-carries as turns of one loop do. Two counters with one id must belong to one engine, and sections of other shapes must
-be over on all sites before they use it.
+*Between sections* (clocks of `boundaries`). For tensors, an access of a section must know the last conflicting accesses
+to any tensor that shares bytes: on every site, or on its own where both touch the same elements on one site only
+(`footprints`). For local memory, a section must know that those of other shapes whose buffers overlap are done on the
+site; sections of the same shape follow each other through the same FIFOs and carries as turns of one loop do. Two
+counters with one id must belong to one engine, and sections of other shapes must be over on all sites before they use
+it.
 
 *Initialised.* WEIGHT and INPUT are never written. A prefix of a SCRATCH or OUTPUT tensor is read only after it was
 written whole, with no write to bytes it shares in between. STATE: an epoch writes exactly the rows of its transition,
@@ -58,7 +58,8 @@ class _Ledger:
     """Last accesses so far: per tensor, (class, engine) and use (shape, process, formal) the last section that read or
     wrote it.
 
-    `pending`: what the current section accesses, entered when it is over.
+    `stored`: tensors that a section has written to; `written`: how many elements of those written whole. `pending`: what
+    the current section accesses, entered when it is over.
     """
 
     program: Program
@@ -68,6 +69,7 @@ class _Ledger:
     reads: dict[str, dict[tuple[Where, Use], int]] = field(default_factory=dict)
     writes: dict[str, dict[tuple[Where, Use], int]] = field(default_factory=dict)
     footprints: dict[Use, Footprint] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
     written: dict[str, Quasi] = field(default_factory=dict)
     state_written: dict[str, int] = field(default_factory=dict)
     ran: dict[str, int] = field(default_factory=dict)
@@ -125,8 +127,9 @@ def _known(
     for (place, before), instance in earlier.items():
         ledger.pairs += 1
         known = access.tensors.all.get(place, -1) >= instance
-        if not known and other == tensor and ledger.footprints[use].meets_on_one_site(ledger.footprints[before]):
-            known = place[0] != access.place.number or access.tensors.own.get(place[1], -1) >= instance
+        if not known and _numbered_alike(ledger, other, tensor):
+            not_here = place[0] != access.place.number or access.tensors.own.get(place[1], -1) >= instance
+            known = not_here and ledger.footprints[use].meets_on_one_site(ledger.footprints[before])
         if not known:
             raise OrderRefused(
                 f"section {access.instance} touches {tensor} while section {instance} may still use {other}",
@@ -134,6 +137,12 @@ def _known(
                 terms=[f"engine {place[1]} of another site or process is not known to be done with it"],
                 remedy="a boundary between the two sections",
             )
+
+
+def _numbered_alike(ledger: _Ledger, name: str, other: str) -> bool:
+    """Are the elements of two tensors that share bytes at the same bytes?"""
+    one, two = ledger.memory.tensors[name], ledger.memory.tensors[other]
+    return name == other or (one.offset, one.dtype) == (two.offset, two.dtype)
 
 
 def _bound_names(instance: Instance) -> dict[str, str]:
@@ -153,6 +162,7 @@ def _close(ledger: _Ledger) -> None:
     section, names = ledger.sections[instance.shape], _bound_names(instance)
     for spec in section.shape.spec:
         tensor = ledger.memory.tensors[names[spec.out]]
+        ledger.stored.add(tensor.name)
         for other in ledger.memory.sharing[tensor.name]:
             if other != tensor.name:
                 ledger.written.pop(other, None)
@@ -243,7 +253,8 @@ def _outcome(ledger: _Ledger, program: Program) -> None:
             if tensor.name not in ledger.state_written and not ledger.memory.part:
                 raise OrderRefused("an epoch does not write the rows of the transition", where=where)
         count = elements(tensor.shape)
-        if tensor.role == "OUTPUT" and (count is None or ledger.written.get(tensor.name) != count):
+        given = ledger.memory.part and tensor.name not in ledger.stored
+        if tensor.role == "OUTPUT" and not given and (count is None or ledger.written.get(tensor.name) != count):
             raise OrderRefused("an output is not written whole", where=where)
 
 

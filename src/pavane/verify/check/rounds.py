@@ -19,7 +19,7 @@ and posters of the column stand in all rows. So what *all* posters to columns kn
 *Local counters.* A counter whose posts go to the poster's own site has one poster a site: its r-th wait follows the
 r-th post by counting. A post of it may have as many before it on their way as the poster does not know to be taken.
 
-*In flight.* Where on every waiting site a poster begins the (j+1)-th round of a counter only after the site's waiter has
+*In flight.* Where on every waiting site a poster begins the (j+1)-th round of a counter only after the waiter there has
 completed the j-th (condition *drained*), nobody can begin the (j+3)-th before the waiter has completed the (j+1)-th, so
 at most two rounds are in flight on the counter: 2 * P <= 2**(bits - 1). Otherwise all posts of an epoch are:
 P * rounds <= 2**(bits - 1).

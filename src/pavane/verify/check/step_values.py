@@ -121,9 +121,6 @@ def _load(shared: Shared, place: Place, step: Load, buffers: Buffers) -> None:
     section, where, window = shared.section, place.where, step.window
     if section.fifos[step.fifo].kind == "ALIAS" and step.row != ZERO:
         raise OutsideFragment(f"{step.fifo} is an alias: one window is the whole slot", where=where)
-    if step.fifo in buffers.loaded:
-        raise OrderRefused(f"two loads fill one slot of {step.fifo}, in no order", where=where)
-    buffers.loaded.add(step.fifo)
     last = len(window.size) - 1
     index: list[Quasi | Indirect] = []
     for d, start in enumerate(window.start):
@@ -140,19 +137,26 @@ def _load(shared: Shared, place: Place, step: Load, buffers: Buffers) -> None:
     row_span, col_span = window_spans(window, shape)
     rows, cols = Piece(step.row, row_span), Piece(ZERO, col_span)
     shared.evidence.writes.append(Write(place, step.fifo, rows, cols))
-    buffers.own[step.fifo] = Value(
-        At(step.tensor, tuple(index)), (), rows, cols, window_guard(window, shape), loaded=True
-    )
+    value = Value(At(step.tensor, tuple(index)), (), rows, cols, window_guard(window, shape), loaded=True)
+    before = buffers.own.get(step.fifo)
+    whole_value = value if before is None else before.joined(value)
+    if whole_value is None or (before is None and step.fifo in buffers.loaded):
+        raise OrderRefused(f"two loads fill one slot of {step.fifo}, in no order", where=where)
+    buffers.loaded.add(step.fifo)
+    buffers.own[step.fifo] = whole_value
 
 
 def _indirect(shared: Shared, place: Place, index: Indirect, buffers: Buffers) -> None:
-    """The index is element `index` of the formal, read from column `index` of the slot in front, which begins at the
-    formal's start.
+    """The index is element `index` of the formal, read from column `index - first` of the slot in front, which holds
+    the formal from element `first` on.
     """
     value = buffers.held.get(index.via)
-    if value is None or value.base != At(index.tensor, (quasi(COL),)) or value.addends or len(index.index) != 1:
-        raise MeaningRefused(f"{index.via} does not hold {index.tensor} from its first element on", where=place.where)
-    shared.evidence.reads.append(Read(place, index.via, value, ZERO, index.index[0], (), ()))
+    term = None if value is None else value.base
+    first = term.index[0] - quasi(COL) if isinstance(term, At) and isinstance(term.index[0], Quasi) else quasi(COL)
+    held = value is not None and not value.addends and term == At(index.tensor, (first + quasi(COL),))
+    if value is None or not held or COL in first.variables() or ROW in first.variables() or len(index.index) != 1:
+        raise MeaningRefused(f"{index.via} does not hold a part of {index.tensor}", where=place.where)
+    shared.evidence.reads.append(Read(place, index.via, value, ZERO, index.index[0] - first, (), ()))
 
 
 def _push(shared: Shared, place: Place, name: str, value: Value | None) -> None:
@@ -215,7 +219,8 @@ def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> Non
     expr = substitute(_renamed(op.expr, fresh), _inside(op))
     term = bounded(replace_operands(expr, lambda a: element(known[a.name], *a.index)), where)  # type: ignore[arg-type]
     value = Value(term, (), Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), op.guard)
-    _written(shared, place, op, value, known, buffers)
+    before = buffers.own.get(op.dst.name)
+    _written(shared, place, op, (before.joined(value) if before else None) or value, known, buffers)
 
 
 def _inside(op: Generic | MatmulTiles) -> dict[str, Quasi | int]:

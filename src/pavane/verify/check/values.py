@@ -7,7 +7,7 @@ guards is empty; outside nothing may be read. `evaluation` makes values, step by
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pavane.ir.expr import Expr
@@ -28,6 +28,16 @@ class Piece:
 
     def mentions(self, var: str) -> bool:
         return var in self.offset.variables() or mentions(self.span, var)
+
+
+def beside(first: Piece, second: Piece) -> Piece | None:
+    """Two ranges as one, where the second goes on where the first ends and both are clipped at the same limit."""
+    size = first.span.size
+    if second.offset != first.offset + size or second.span.start != first.span.start + size:
+        return None
+    if second.span.limit != first.span.limit:
+        return None
+    return Piece(first.offset, Span(first.span.start, size + second.span.size, first.span.limit))
 
 
 def mentions(span: Span, var: str) -> bool:
@@ -68,6 +78,18 @@ class Value:
         if len(done) != len(self.addends):
             raise MeaningRefused("a sum is read before the loop that completes it has ended", where=where)
         return total(self.base, done)
+
+    def joined(self, after: Value) -> Value | None:
+        """Both, where `after` fills the rows (or the columns) beside it with the same term under the same guards."""
+        if self.rows is None or self.cols is None or after.rows is None or after.cols is None or self.addends:
+            return None
+        if (self.base, self.guards) != (after.base, after.guards):
+            return None
+        if self.cols == after.cols:
+            rows = beside(self.rows, after.rows)
+            return None if rows is None else replace(after, rows=rows)
+        cols = beside(self.cols, after.cols) if self.rows == after.rows else None
+        return None if cols is None else replace(after, cols=cols)
 
     def moves(self, var: str) -> bool:
         """Does its region depend on a loop?"""
