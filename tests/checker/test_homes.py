@@ -81,7 +81,7 @@ def test_only_scratch_lies_on_the_sites(name, formal, number):
     shapes[number] = replace(shapes[number], formals=formals)
     program = replace(program, shapes=tuple(shapes))
     assert "SCRATCH" in str(refusal(twice_on_toy(TOY), TOY, lambda _: program))
-    assert any("only SCRATCH" in violation.message for violation in violations(program, TOY))
+    assert any("only SCRATCH and WEIGHT" in violation.message for violation in violations(program, TOY))
 
 
 def test_nothing_lies_on_sites_whose_engines_work_in_place():
@@ -115,3 +115,37 @@ def test_two_tensors_on_the_same_bytes_conflict():
     reads_u = replace(again, instances=(program.instances[0], replace(second, bindings=bindings)))
     assert isinstance(refusal(program, TOY, lambda _: reads_u), OrderRefused)
     assert judge(signed(reads_u, TOY), TOY).fault
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def with_weight(program: Program, offset: int) -> Program:
+    """The first section reads a weight that lies on the sites in place of the input."""
+    x = next(t for t in program.tensors if t.name == "x")
+    w = replace(x, name="w", role="WEIGHT", home="sites", offset=offset)
+    first, second = program.shapes
+    formals = tuple(replace(f, home="sites") if f.name == "I" else f for f in first.formals)
+    bindings = tuple(replace(b, tensor="w") if b.formal == "I" else b for b in program.instances[0].bindings)
+    return replace(
+        program,
+        tensors=(*program.tensors, w),
+        shapes=(replace(first, formals=formals), second),
+        instances=(replace(program.instances[0], bindings=bindings), program.instances[1]),
+    )
+
+
+def test_a_weight_on_the_sites_is_accepted_and_safe():
+    program = with_weight(on_sites(twice_on_toy(TOY)), FREE + 12032)
+    assert not list(violations(program, TOY))
+    accepted(program, TOY)
+    assert judge(program, TOY).safe
+
+
+def test_nothing_is_laid_over_a_weight():
+    """In one epoch the weight is read before the result is written over it; in the next it is gone."""
+    program = with_weight(on_sites(twice_on_toy(TOY)), FREE + 32)
+    found = refusal(twice_on_toy(TOY), TOY, lambda _: program)
+    assert isinstance(found, CapacityRefused)
+    assert "share bytes with those of" in str(found)
+    assert judge(program, TOY).fault

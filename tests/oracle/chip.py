@@ -64,7 +64,7 @@ def _require_copies(program: Program, tensor: Tensor, target: SpatialTarget) -> 
     formals = [f for s in program.shapes for f in s.formals if (s.name, f.name) in bound]
     most = extents(tensor.shape, {s.name: s.hi for s in program.symbols})
     end = tensor.offset + prod(most[:-1]) * row_bytes(tensor.dtype, most[-1])
-    if tensor.role != "SCRATCH" or target.alias or any(f.home != "sites" for f in formals):
+    if tensor.role not in ("SCRATCH", "WEIGHT") or target.alias or any(f.home != "sites" for f in formals):
         raise Fault(f"chip: {tensor.name} cannot lie on the sites")
     if tensor.offset % target.memory.alignment_bytes or not target.memory.reserved_bytes <= tensor.offset:
         raise Fault(f"chip: {tensor.name} stands at {tensor.offset} of every site")

@@ -298,7 +298,11 @@ class Effects:
         slot, env = self._buffer(machine, i, action.context, op.dst.name, written=True), action.env
         sums = self.summed.setdefault((machine.tasks[i].site, action.context.shape.name, op.dst.name), {})
         last = sums.setdefault(source.formal, np.full((len(slot.rows), slot.width), -1))
-        first, row, col = source.origin[0][-1] + op.a.col.evaluate(env), op.dst.row.evaluate(env), op.dst.col.evaluate(env)
+        first, row, col = (
+            source.origin[0][-1] + op.a.col.evaluate(env),
+            op.dst.row.evaluate(env),
+            op.dst.col.evaluate(env),
+        )
         part = last[max(row, 0) : row + rows, max(col, 0) : col + cols]
         if (part >= first).any():
             raise Fault(f"wrong order: {op.dst.name} adds k = {first} of {source.formal} after k = {part.max()}")

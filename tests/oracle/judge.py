@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from pavane.ir.expr import Indirect
-from pavane.ir.program import Load, Loop, Post, Program, Store, Tensor
+from pavane.ir.program import Load, Loop, Program, Store, Tensor
 from pavane.ir.types import Const, Ints, row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.chip import require_on_chip
@@ -92,6 +92,7 @@ def _run(
     tasks = tasks_of(program, target, symbols, most_steps)
     machine = _machine(program, target, symbols, len(tasks))
     data = _first_data(program, symbols, rng, extreme)
+    _lay_weights_on_sites(program, machine, data, symbols)
     for epoch in range(2):
         now = symbols if epoch == 0 else _next(program, symbols)
         tasks = tasks_of(program, target, now, most_steps)
@@ -137,7 +138,7 @@ def _machine(program: Program, target: SpatialTarget, symbols: Symbols, tasks: i
     arena = max([t.offset + _bytes(t, most) for t in beside], default=0)
     scratch = Space("SCRATCH", max(arena, 1), machine.threads)
     for tensor in program.tensors:
-        if tensor.role == "SCRATCH":
+        if tensor.role == "SCRATCH" or tensor.home == "sites":
             if tensor.offset < 0:
                 raise Fault(f"misuse: {tensor.name} has no place")
             place = scratch if tensor.home == "dram" else None
@@ -147,14 +148,20 @@ def _machine(program: Program, target: SpatialTarget, symbols: Symbols, tasks: i
     return machine
 
 
+def _lay_weights_on_sites(program: Program, machine: Machine, data: dict[str, np.ndarray], symbols: Symbols) -> None:
+    """Once: what lies on the sites must still be there at the next launch."""
+    for tensor in program.tensors:
+        if tensor.role == "WEIGHT" and tensor.home == "sites":
+            for memory in machine.all_memories():
+                _lay(memory, tensor.offset, tensor, data[tensor.name], symbols)
+
+
 def _bytes(tensor: Tensor, symbols: Symbols) -> int:
     shape = extents(tensor.shape, symbols)
     return prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
 
 
-def _first_data(
-    program: Program, symbols: Symbols, rng: np.random.Generator, extreme: bool
-) -> dict[str, np.ndarray]:
+def _first_data(program: Program, symbols: Symbols, rng: np.random.Generator, extreme: bool) -> dict[str, np.ndarray]:
     most = {s.name: s.hi for s in program.symbols}
     data = {t.name: np.full(prod(extents(t.shape, most)), np.nan) for t in program.tensors}
     for tensor in program.tensors:
@@ -222,18 +229,20 @@ def _fill(
             space.forget_values()
     for tensor in program.tensors:
         if tensor.role not in ("SCRATCH", "OUTPUT"):
-            _lay(effects.tensors[tensor.name][0], tensor, data[tensor.name], symbols)
+            space, base = effects.tensors[tensor.name]
+            if space is not None:
+                _lay(space, base, tensor, data[tensor.name], symbols)
 
 
-def _lay(space: Space, tensor: Tensor, flat: np.ndarray, symbols: Symbols) -> None:
+def _lay(space: Space, base: int, tensor: Tensor, flat: np.ndarray, symbols: Symbols) -> None:
     width = extents(tensor.shape, symbols)[-1]
     spots = np.flatnonzero(~np.isnan(flat))
     size = row_bytes(tensor.dtype, 1)
     if tensor.dtype == "q8_0":
         line, col = spots // width, spots % width
-        first, size = line * row_bytes("q8_0", width) + col // 32 * 34 + 2 + col % 32, 1
+        first, size = base + line * row_bytes("q8_0", width) + col // 32 * 34 + 2 + col % 32, 1
     else:
-        first = spots * size
+        first = base + spots * size
     space.value[first] = flat[spots]
     space.kind[first] = KINDS[tensor.dtype]
     space.owner[(first[:, None] + np.arange(size)).ravel()] = np.repeat(first, size)

@@ -142,7 +142,7 @@ class Machine:
     def forget_copies(self) -> None:
         """At a launch nothing stands in the tensors that lie on the sites."""
         for tensor in self.program.tensors:
-            if tensor.home == "sites":
+            if tensor.home == "sites" and tensor.role == "SCRATCH":
                 for memory in self.all_memories():
                     memory.owner[tensor.offset : tensor.offset + tensor_bytes(tensor, self.program)] = -1
 
@@ -242,7 +242,9 @@ class Machine:
         """Move those that may go on to `ready`. Who may go on still may whatever the others do, or they share an end of
         a FIFO or a counter, which is a fault.
         """
-        woken = [i for i in blocked if at[i] < len(self.tasks[i].actions) and self._can(i, self.tasks[i].actions[at[i]])]
+        woken = [
+            i for i in blocked if at[i] < len(self.tasks[i].actions) and self._can(i, self.tasks[i].actions[at[i]])
+        ]
         for i in woken:
             blocked.remove(i)
             insort(ready, i)

@@ -413,8 +413,8 @@ class Transition(Node_, frozen=True):
 
 
 class Tensor(Node_, frozen=True):
-    """What sections hand each other. Row-major. `offset` (-1: not laid out; only SCRATCH has one) is its place in the
-    arena of its home: beside the chip from 0 on, on the sites a local address, the same on each.
+    """What sections hand each other. Row-major. `offset` (-1: not laid out): of SCRATCH beside the chip the place in
+    its arena, of what lies on the sites the local address, the same on each; nothing else has one.
     """
 
     name: str

@@ -33,6 +33,26 @@ def arena(sizes: Mapping[str, int], lives: Lifetimes, alignment_bytes: int) -> A
     return Arena(max((end for *_, end in placed), default=0), offsets)
 
 
+def end_of_memory(
+    resident: Mapping[str, int], passing: Mapping[str, int], lives: Lifetimes, memory_bytes: int, alignment_bytes: int
+) -> Arena:
+    """Local addresses of what lies on the sites, from the end of their memory down, and the bytes that it takes there.
+
+    What is `resident` (weights) comes first, by name: so programs that keep the same weights on the sites find them
+    at the same places. What is `passing` shares an arena below.
+    """
+    offsets: dict[str, int] = {}
+    end = memory_bytes
+    for name in sorted(resident):
+        end = (end - resident[name]) // alignment_bytes * alignment_bytes
+        offsets[name] = end
+    below = arena(passing, lives, alignment_bytes)
+    if passing:
+        end = (end - below.bytes) // alignment_bytes * alignment_bytes
+    offsets.update((name, end + offset) for name, offset in below.offsets.items())
+    return Arena(memory_bytes - end, offsets)
+
+
 def _first_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
     start = 0
     for low, high in sorted(taken):

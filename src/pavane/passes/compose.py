@@ -47,7 +47,7 @@ from pavane.ir.program import (
 from pavane.ir.quasi import quasi
 from pavane.ir.rects import Site, constant_rect, rectangles, site_in
 from pavane.ir.walk import leaves, named, symbol_domain
-from pavane.passes.arena import arena
+from pavane.passes.arena import arena, end_of_memory
 from pavane.passes.memory_beside import require_memory, tensor_bytes
 from pavane.reject import ComposeReject, OutOfCounters
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -152,18 +152,17 @@ def _stored_formals(shape: Shape) -> set[str]:
 
 
 def _lay_out_scratch(program: Program, phases: tuple[int, ...], target: SpatialTarget) -> tuple[Tensor, ...]:
-    """Offsets in the arenas: first fit, in order of first use, over phases."""
+    """Offsets in the arenas (first fit, in order of first use, over phases), and of weights that lie on the sites."""
     domain, lives = symbol_domain(program), _lifetimes(program, phases)
-    sizes: dict[Home, dict[str, int]] = {"dram": {}, "sites": {}}
+    sizes: dict[tuple[Home, bool], dict[str, int]] = {}
     for tensor in program.tensors:
-        if tensor.role == "SCRATCH":
-            sizes[tensor.home][tensor.name] = tensor_bytes(tensor, domain)
-    beside = arena(sizes["dram"], lives, target.dram.alignment_bytes)
+        kind = tensor.home, tensor.role == "SCRATCH"
+        sizes.setdefault(kind, {})[tensor.name] = tensor_bytes(tensor, domain)
+    beside = arena(sizes.get(("dram", True), {}), lives, target.dram.alignment_bytes)
     require_memory(program.name, program.tensors, domain, target, beside.bytes)
-    local = arena(sizes["sites"], lives, target.memory.alignment_bytes)
-    start = target.memory.bytes - local.bytes
-    start -= start % target.memory.alignment_bytes
-    offsets = {**beside.offsets, **{name: start + offset for name, offset in local.offsets.items()}}
+    weights, results = (sizes.get(("sites", passing), {}) for passing in (False, True))
+    local = end_of_memory(weights, results, lives, target.memory.bytes, target.memory.alignment_bytes)
+    offsets = beside.offsets | local.offsets
     return tuple(replace(t, offset=offsets[t.name]) if t.name in offsets else t for t in program.tensors)
 
 

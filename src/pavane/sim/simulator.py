@@ -52,7 +52,7 @@ from pavane.sim.result import SimResult, channel_traffic, engine_times, summed, 
 from pavane.sim.section import FormalState, Section, operand_types, pitches
 from pavane.sim.state import Machine
 from pavane.sim.steps import bind
-from pavane.sim.tensors import TensorStore
+from pavane.sim.tensors import TensorStore, raw_bytes
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.fidelity import buffer_bits
 
@@ -132,6 +132,8 @@ class Simulator:
         check_fill(tensor, whole)
         check_indices(self.program, tensor.name, whole)
         self._tensors.fill(tensor.name, whole)  # type: ignore[union-attr]
+        if tensor.home == "sites" and tensor.offset >= 0:
+            self._machine.fill_copies(tensor, raw_bytes(whole))
 
     # --- a launch ------------------------------------------------------------------------------------------
 

@@ -11,11 +11,14 @@ from collections import deque
 from functools import partial
 from heapq import heappop, heappush
 
+import numpy as np
+
 from pavane.ir.program import Carry, Counter, Fifo, Formal, Program, Shape, Tensor
 from pavane.reject import MemoryExceeded
 from pavane.sim.engine import Agent, Clock, Event, Site
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.memory import Buffer, Memory, Region, alias_buffer, local_buffer, region, slot_bytes
+from pavane.sim.tensors import greatest_bytes
 from pavane.sim.timing import Channels, Links, Split
 from pavane.targets.descriptor import SpatialTarget
 
@@ -190,17 +193,29 @@ class Machine:
 
     def copy(self, tensor: Tensor, formal: Formal, extents: tuple[int, ...], site: Site) -> Region:
         """A site's copy of a tensor, as a formal sees it."""
+        memory, owner = self._copy(tensor, site)
+        return region(memory, tensor.offset, extents, formal.dtype, owner)
+
+    def _copy(self, tensor: Tensor, site: Site) -> tuple[Memory, int]:
         if (site, tensor.name) not in self._copies:
             memory = self._memory(site)
             self._copies[site, tensor.name] = memory, memory.new_owner()
-        memory, owner = self._copies[site, tensor.name]
-        return region(memory, tensor.offset, extents, formal.dtype, owner)
+        return self._copies[site, tensor.name]
+
+    def fill_copies(self, tensor: Tensor, raw: np.ndarray) -> None:
+        """Put a weight's bytes on every site."""
+        for site in self.sites:
+            memory, owner = self._copy(tensor, site)
+            memory.data[tensor.offset : tensor.offset + len(raw)] = raw
+            memory.owner[tensor.offset : tensor.offset + len(raw)] = owner  # type: ignore[index]
 
     def forget_copies(self) -> None:
-        """Nothing has written the sites' copies of tensors, which lie after all buffers."""
-        starts = [t.offset for t in self.program.tensors if t.home == "sites"]
-        for memory in {id(memory): memory for memory, _ in self._copies.values()}.values():
-            memory.owner[min(starts) :] = 0  # type: ignore[index]
+        """Nothing has written the sites' copies of SCRATCH tensors."""
+        sizes = {t.name: greatest_bytes(self.program, t) for t in self.program.tensors if t.role == "SCRATCH"}
+        starts = {t.name: t.offset for t in self.program.tensors}
+        for (_, name), (memory, writer) in self._copies.items():
+            owner = memory.owner[starts[name] : starts[name] + sizes.get(name, 0)]  # type: ignore[index]
+            owner[owner == writer] = 0
 
     def counter(self, site: Site, scope: str, counter: Counter) -> CounterState:
         key = (site, "", counter.id) if counter.id >= 0 else (site, scope, counter.name)

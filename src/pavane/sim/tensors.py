@@ -40,7 +40,7 @@ class TensorStore:
 
     def fill(self, name: str, array: np.ndarray) -> None:
         """Put an array's bytes at the tensor's start."""
-        raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        raw = raw_bytes(array)
         memory, start = self._memories[name], self._offsets[name]
         memory.data[start : start + len(raw)] = raw
         if memory.owner is not None:
@@ -70,6 +70,11 @@ class TensorStore:
                 where=f"the first is at {tuple(int(i) for i in missing[0])}",
             )
         return found.array.copy()
+
+
+def raw_bytes(array: np.ndarray) -> np.ndarray:
+    """An array's bytes, row-major."""
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
 def greatest_bytes(program: Program, tensor: Tensor) -> int:

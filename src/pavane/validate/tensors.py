@@ -93,12 +93,13 @@ def roles(program: Program) -> Iterator[Finding]:
             room = least(tensor.shape[0] - end, domain)
             if (least(first, domain) or 0) < 0 or room is None or room < 0:
                 yield place, f"the transition writes rows {first} to {end}, outside {tensor.shape[0]} rows"
-        if tensor.offset != -1 and (tensor.role != "SCRATCH" or tensor.offset < 0):
-            yield place, f"has the offset {tensor.offset}; only SCRATCH has one"
-        if tensor.home != "dram" and tensor.role != "SCRATCH":
-            yield place, f"lies on the sites; only SCRATCH may, not {tensor.role}"
-        if composed and tensor.role == "SCRATCH" and tensor.offset < 0:
-            yield place, f"SCRATCH has no offset at {program.phase}"
+        laid_out = tensor.role == "SCRATCH" or tensor.home == "sites"
+        if tensor.offset != -1 and (not laid_out or tensor.offset < 0):
+            yield place, f"has the offset {tensor.offset}; only SCRATCH and what lies on the sites has one"
+        if tensor.home != "dram" and tensor.role not in ("SCRATCH", "WEIGHT"):
+            yield place, f"lies on the sites; only SCRATCH and WEIGHT may, not {tensor.role}"
+        if composed and laid_out and tensor.offset < 0:
+            yield place, f"has no offset at {program.phase}"
 
 
 def bindings(program: Program) -> Iterator[Finding]:

@@ -1,10 +1,10 @@
-"""Homes: what lies on the sites is SCRATCH, stands inside their memory beside every buffer, and its sections know it.
+"""Homes: what lies on the sites is SCRATCH or WEIGHT, stands in their memory beside every buffer, and its sections know.
 
 A tensor of home `sites` has a copy at `offset` of every site's local memory. A store writes all copies and is over, at
 its fence, when the last has it; a load reads its own site's. So all copies are equal wherever a read is ordered after
 the write, and `order`, `coverage` and `bounds` speak of them as of one tensor. What is left is room: [offset, offset +
-bytes) inside local memory, disjoint from every buffer of every shape (whoever runs where). Two such tensors may share
-bytes; `order` then takes them as conflicting (`bindings`).
+bytes) inside local memory, disjoint from every buffer of every shape (whoever runs where), and a WEIGHT's from every
+other tensor there. Two SCRATCH tensors may share bytes; `order` then takes them as conflicting (`bindings`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ def homes(
         _may_lie_there(tensor, target)
         if not memory.part:
             _has_room(tensor, sections, symbols, target)
+    if not memory.part:
+        _weights_apart(copies, symbols)
     return f"{len(copies)} tensors on the sites"
 
 
 def _may_lie_there(tensor: Tensor, target: SpatialTarget) -> None:
-    if tensor.role != "SCRATCH" or target.alias:
+    if tensor.role not in ("SCRATCH", "WEIGHT") or target.alias:
         raise CapacityRefused(
             f"a tensor of role {tensor.role} lies on the sites",
             where=f"tensor {tensor.name}",
-            needed="SCRATCH, on a chip whose engines move what they work on",
+            needed="SCRATCH or WEIGHT, on a chip whose engines move what they work on",
         )
 
 
@@ -66,4 +68,19 @@ def _has_room(tensor: Tensor, sections: dict[str, Section], symbols: Domain, tar
                     where=where,
                     needed=f"bytes {start} to {end}",
                     available=f"{name} takes {low} to {high}",
+                )
+
+
+def _weights_apart(copies: list[Tensor], symbols: Domain) -> None:
+    """Nothing is laid over a weight, which must last from launch to launch."""
+    for tensor in (t for t in copies if t.role == "WEIGHT"):
+        start, end = tensor.offset, tensor.offset + tensor_bytes(tensor, symbols)
+        for other in copies:
+            low, high = other.offset, other.offset + tensor_bytes(other, symbols)
+            if other is not tensor and start < high and low < end:
+                raise CapacityRefused(
+                    f"the copies of {tensor.name} share bytes with those of {other.name}",
+                    where=f"tensor {tensor.name}",
+                    needed=f"bytes {start} to {end} of each site",
+                    available=f"{other.name} takes {low} to {high}",
                 )
