@@ -122,6 +122,16 @@ def test_a_long_cache_is_read_once(chip, figures):
     assert sum(channel.read_bytes for channel in result.channels) == cache + queries
 
 
+@pytest.mark.parametrize("figures", [(9, 3, 64), (32, 8, 128), (4, 1, 256)])
+def test_values_come_while_keys_do(figures):
+    program = run_passes(section(*figures, N150, context=2048), N150)
+    (shape,) = program.shapes
+    blocks = -(-1025 // shape.plan.k)
+    assert {fifo.name: fifo.depth for fifo in shape.fifos}["fV"] == blocks
+    cycles = simulate(program, N150, symbols={"pos": 1024}, functional=False).cycles
+    assert abs(cycles - shape.plan.cycles) < cycles / 8
+
+
 def test_heads_on_sites_of_their_own_share_one_reader_of_keys():
     target = CHIPS["slow beside the chip"]
     program = run_passes(section(4, 2, 16, target), target)

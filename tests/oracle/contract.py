@@ -47,6 +47,7 @@ def require_contract(program: Program, target: SpatialTarget) -> None:
         _bindings(program, instance)
     _runs(program)
     for counter in program.counters:
+        _misuse(counter.ahead == 0, f"{counter.name} starts ahead: its waits do not take whole rounds")
         _waiters(counter, ((w.engine, w.rect) for w in program.workers if _waits(w.body, counter.name)), exactly=False)
 
 

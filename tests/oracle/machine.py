@@ -69,6 +69,7 @@ class Queue:
     pop_clocks: list[np.ndarray] = field(default_factory=list)
     reserved: bool = False
     held: bool = False
+    filled: bool = False
     pushers: set[str] = field(default_factory=set)
     poppers: set[str] = field(default_factory=set)
 
@@ -291,7 +292,7 @@ class Machine:
         queue, who = self._end(i, action, "push")
         if queue.reserved:
             raise Fault(f"misuse: {who} holds a slot of {queue.fifo.name} already")
-        queue.reserved = True
+        queue.reserved, queue.filled = True, False
         if queue.pushed >= queue.fifo.depth:
             self._join(i, queue.pop_clocks[queue.pushed - queue.fifo.depth])
         slot = queue.filling
@@ -307,6 +308,8 @@ class Machine:
         queue, who = self._end(i, action, "push")
         if not queue.reserved:
             raise Fault(f"misuse: {who} pushes {queue.fifo.name} without a slot")
+        if queue.fifo.kind.startswith("MULTICAST") and not queue.filled:
+            raise Fault(f"multicast: {who} hands over a slot of {queue.fifo.name} that nothing was put into")
         self._require_ended(i, queue.fifo.name, (Load, Send))
         self._flag(i, queue, write=True)
         queue.reserved = False
@@ -408,8 +411,11 @@ class Machine:
         else:
             self._replay(i, action)
         step = action.step
+        if isinstance(step, Compute) and any(f.name == step.op.dst.name for f in action.context.shape.fifos):
+            self.queue(action.context, self.tasks[i].site, step.op.dst.name).filled = True
         if isinstance(step, Load):
             queue = self.queue(action.context, self.tasks[i].site, step.fifo)
+            queue.filled = True
             if queue.alias_thread >= 0:
                 queue.filling.taken = self.async_count[queue.alias_thread]
                 return
@@ -422,6 +428,7 @@ class Machine:
         a = self.task_count + i
         for site in sites_of(action.step.to, action.env):
             queue = self.queue(action.context, site, action.step.fifo)
+            queue.filled = True
             self._flag(i, queue, False, site, a, self.async_count[a])
 
     def _fence(self, i: int, action: Action) -> None:

@@ -2,11 +2,16 @@
 
     engine    sum over the worker's steps (load: requests and bytes at the network's rate; fence: DRAM latency;
               compute: the engine's rates; push: the handover; a bound block: a request and a new stream's latency)
-    dram      bytes of all workers at the rate of all channels; what a worker binds beyond its share, at a site's rate;
+    dram      bytes of all workers at the rate of the channels that they lie in (workers take the same turn at the same
+              time; rows a multiple of a page apart lie in few); what a worker binds beyond its share, at a site's rate;
               each bound block starts with a latency
-    noc       bytes of all stores to every site: a multicast holds the links of the whole grid
+    noc       bytes of all stores to every site: a multicast holds the links of the whole grid; the last ones follow
+              everything else
     section   max(engines, dram) + the time of one turn of every other one of them (DRAM that is addressed
               in place is read and written as an engine goes: no turns)
+
+What a row of items needs before its first item (the steps outside the loop over LV_ITEM_X: inputs, gains, a norm) goes
+before them where engines are several: the section is then that, of one row, and the items'.
 
 Integers only. A multicast FIFO is read once a row (column) and sent on; its leader pays the send, the credits and the
 validity posts. On one engine a load that moves bytes, a compute and a store follow each other, which the sum over the
@@ -20,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pavane.cost.spread import Run, Spread, slowest_runs
-from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_requests, event_runs, total
+from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_channels, event_requests, event_runs, total
 from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y
 from pavane.targets.descriptor import SpatialTarget
 
@@ -62,34 +67,72 @@ def predict(
 ) -> Prediction:
     """The section's time in these blocks on the sites of `spread`; `kinds`: FIFOs taken to be of another kind."""
     slowest, everyone = _turns(blocks, spread), _all_turns(blocks)
+    work = [_work(event, slowest, everyone, blocks, spread, target) for event in _of_kinds(events, kinds or {})]
+    whole = _together(work, spread, target)
+    before = [w for w in work if all(var != LV_ITEM_X for var, _ in w.event.nest)]
+    if len(target.engines) == 1 or len(before) in (0, len(work)):
+        return whole
+    rows = sum(count for _, count in slowest[LV_ITEM_Y]) if LV_ITEM_Y in slowest else 1
+    items = whole if rows > 1 else _together([w for w in work if w not in before], spread, target)
+    first = -(-_together(before, spread, target).cycles // max(1, rows))
+    return Prediction(first + items.cycles, whole.bottleneck, whole.busy)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """An event in all turns of the slowest worker: its engine's cycles; the bytes that all workers move by it, in one
+    turn from or to so many channels.
+    """
+
+    event: Event
+    cycles: int
+    turns: int
+    moved_bytes: int = 0
+    channels: int = 0
+    bound_bytes: int = 0
+
+
+def _work(
+    event: Event, slowest: Turns, everyone: Turns, blocks: dict[str, Blocks], spread: Spread, target: SpatialTarget
+) -> _Work:
+    cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread))
+    turns = max(1, total(event, slowest, lambda n: 1))
+    if event.kind not in ("load", "bind", "store") or (event.home == "sites" and event.kind != "store"):
+        return _Work(event, cycles, turns)
+    moved = _bytes_of_all(event, everyone, blocks, spread)
+    if event.home == "sites":
+        return _Work(event, cycles, turns, moved)
+    bound = total(event, slowest, partial(event_bytes, event)) if event.kind == "bind" else 0
+    return _Work(event, cycles, turns, moved, _channels_at_once(event, blocks, spread, target), bound)
+
+
+def _together(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> Prediction:
+    """Engines, channels and network at once."""
     busy: dict[str, int] = {}
     units: dict[str, int] = {}
-    moved = stalled = streamed = sent = 0
-    for event in _of_kinds(events, kinds or {}):
-        cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread))
-        turns = max(1, total(event, slowest, lambda n: 1))
-        busy[event.engine] = busy.get(event.engine, 0) + cycles
-        units[event.engine] = max(units.get(event.engine, 0), turns)
-        if event.kind == "store" and event.home == "sites":
-            sent += _bytes_of_all(event, everyone, blocks, spread)
-        elif event.kind in ("load", "bind", "store") and event.home == "dram":
-            moved += _bytes_of_all(event, everyone, blocks, spread)
-            if event.kind == "bind":
-                stalled += turns * target.dram.latency_cycles
-                streamed += total(event, slowest, partial(event_bytes, event))
-    busy[DRAM] = _streaming_cycles(moved, streamed, spread, target) + stalled
-    units[DRAM] = max(
-        (units[e.engine] for e in events if e.kind in ("load", "bind", "store") and e.home == "dram"), default=1
-    )
-    if sent:
-        busy[NOC], units[NOC] = -(-sent // target.noc.bytes_per_cycle), units[DRAM]
-    return _bounded(busy, units, (DRAM,) if target.alias else ())
+    for w in work:
+        busy[w.event.engine] = busy.get(w.event.engine, 0) + w.cycles
+        units[w.event.engine] = max(units.get(w.event.engine, 0), w.turns)
+    stalled = sum(w.turns for w in work if w.event.kind == "bind") * target.dram.latency_cycles
+    through = [w for w in work if w.channels]
+    busy[DRAM] = _streaming_cycles(through, spread, target) + stalled
+    units[DRAM] = max((units[w.event.engine] for w in through), default=1)
+    bounded = _bounded(busy, units, (DRAM,) if target.alias else ())
+    sends = [w for w in work if w.moved_bytes and not w.channels]
+    if not sends:
+        return bounded
+    sending = -(-sum(w.moved_bytes for w in sends) // target.noc.bytes_per_cycle)
+    return _with_sends(bounded, sending, max(w.turns for w in sends))
 
 
-def _streaming_cycles(moved: int, bound: int, spread: Spread, target: SpatialTarget) -> int:
+def _streaming_cycles(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> int:
     """All workers' bytes together, then what the slowest one binds beyond its share; no faster than it can alone."""
-    together = -(-moved // (target.dram.channels * target.dram.bytes_per_cycle))
-    alone = max(0, bound - moved // spread.sites)
+    moved: dict[int, int] = {}
+    for w in work:
+        moved[w.channels] = moved.get(w.channels, 0) + w.moved_bytes
+    bound = sum(w.bound_bytes for w in work)
+    together = sum(-(-size // (channels * target.dram.bytes_per_cycle)) for channels, size in moved.items())
+    alone = max(0, bound - sum(moved.values()) // spread.sites)
     return max(together + -(-alone // site_rate(target)), -(-bound // site_rate(target)))
 
 
@@ -192,6 +235,30 @@ def _bytes_of_all(event: Event, everyone: Turns, blocks: dict[str, Blocks], spre
         elif all(name != var for name, _ in event.nest):
             times *= sites
     return times * total(event, turns, partial(event_bytes, event))
+
+
+def _channels_at_once(event: Event, blocks: dict[str, Blocks], spread: Spread, target: SpatialTarget) -> int:
+    """DRAM channels that all workers' windows of one turn lie in: they take the same turn at the same time."""
+    sites = {LV_ITEM_X: spread.sites_x, LV_ITEM_Y: spread.sites_y}
+    stepped = {dim.var for dim in event.dims}
+    if any(var not in stepped and sites[var] > 1 for var in event.items):
+        return target.dram.channels
+    rows, cols = (
+        min(blocks[dim.var].extent, blocks[dim.var].block * sites.get(dim.var, 1))
+        if dim.var in blocks and blocks[dim.var].cut
+        else dim.size * sites.get(dim.var, 1)
+        for dim in event.dims
+    )
+    return event_channels(event, (rows, cols), target)
+
+
+def _with_sends(rest: Prediction, sending: int, stores: int) -> Prediction:
+    """Sends to every site take the whole network one after the other, each worker's in so many `stores`: the first ones
+    follow that part of the rest, the last ones follow all of it.
+    """
+    cycles = max(rest.cycles + -(-sending // stores), sending + -(-rest.cycles // stores))
+    bottleneck = NOC if sending > rest.cycles else rest.bottleneck
+    return Prediction(cycles, bottleneck, tuple(sorted((*rest.busy, (NOC, sending)))))
 
 
 def _bounded(busy: dict[str, int], units: dict[str, int], at_once: Collection[str]) -> Prediction:

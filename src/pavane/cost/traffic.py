@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import gcd, prod
 from typing import Literal
 
 from pavane.cost.spread import Run
 from pavane.ir.expr import Expr, Fn, Reduce
 from pavane.ir.program import (
+    LV_ITEM_X,
+    LV_ITEM_Y,
     Compute,
     Fence,
     Generic,
@@ -59,7 +61,7 @@ class Event:
     """One step in its loops: `nest` pairs a loop variable with its turns at the symbols' expected values.
 
     `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction. `line`: elements
-    from one row of a window to the next. `home`: where the
+    from one row of a window to the next. `items`: the item variables that the window moves with. `home`: where the
     tensor of a load or store lies; of a fence, "sites" when it ends nothing that goes to DRAM.
     """
 
@@ -73,6 +75,7 @@ class Event:
     mode: MatrixMode | None = None
     weights: tuple[int, int] = (0, 0)
     line: int = 0
+    items: tuple[str, ...] = ()
     home: Home = "dram"
 
 
@@ -155,9 +158,12 @@ class _Reading:
             fifo = self._fifos[step.fifo]
             kind: Kind = "store" if isinstance(step, Store) else "bind" if fifo.kind == "ALIAS" else "load"
             dims, line = self._window(step.tensor, step.window, nest), self._line(step.tensor, step.window)
+            items = tuple(var for var in (LV_ITEM_X, LV_ITEM_Y) if _moves_with(step, var))
             home = named(self._formals, step.tensor).home
             self._open = "dram" if home == "dram" else self._open
-            yield Event(kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line, home=home)
+            yield Event(
+                kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line, items=items, home=home
+            )
         elif isinstance(step, Push):
             yield Event("push", engine.name, nest)
         elif isinstance(step, Fence):
@@ -216,6 +222,11 @@ class _Reading:
     def _value(self, value: Quasi) -> int:
         """At the expected symbols, in the first turn of every loop."""
         return value.evaluate({name: self._expected.get(name, 0) for name in value.variables()})
+
+
+def _moves_with(step: Load | Store, var: str) -> bool:
+    """Where a window starts at a row that an index names, it moves with everything."""
+    return any(not isinstance(start, Quasi) or start.coefficient(var) != 0 for start in step.window.start)
 
 
 def _filled_from(shape: Shape) -> dict[str, str]:
@@ -278,3 +289,17 @@ def event_bytes(event: Event, lengths: Lengths) -> int:
     """Bytes that a load, bind or store of these lengths touches."""
     rows, cols = lengths
     return rows * row_bytes(event.dtype, cols)
+
+
+def event_channels(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
+    """DRAM channels that a window of these lengths lies in."""
+    rows, cols = lengths
+    unit, channels = target.dram.interleave_bytes, target.dram.channels
+    width, pitch = row_bytes(event.dtype, cols), row_bytes(event.dtype, event.line)
+    units = -(-width // unit)
+    if rows > 1 and cols != event.line and pitch % unit == 0:
+        apart = gcd(pitch // unit, channels)
+        found = min(rows, channels // apart) * min(units, apart)
+    else:
+        found = min(rows * units, -(-((rows - 1) * pitch + width) // unit))
+    return max(1, min(channels, found))

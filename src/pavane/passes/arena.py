@@ -1,4 +1,4 @@
-"""Where tensors lie that share bytes over time: first fit, in order of first use, by lifetime.
+"""Where tensors lie that share bytes over time: the largest first, each where it fits first, by lifetime.
 
 A lifetime is the first and last phase in which a tensor is used, both inclusive: what two phases apart use may share
 bytes, since a boundary stands between them.
@@ -24,7 +24,7 @@ def arena(sizes: Mapping[str, int], lives: Lifetimes, alignment_bytes: int) -> A
     """Places for tensors of so many bytes; one that no section uses lives in the first phase."""
     placed: list[tuple[int, int, int, int]] = []  # first phase, last phase, start, end
     offsets: dict[str, int] = {}
-    for name in sorted(sizes, key=lambda n: (lives.get(n, (0, 0)), n)):
+    for name in sorted(sizes, key=lambda n: (-sizes[n], lives.get(n, (0, 0)), n)):
         first, last = lives.get(name, (0, 0))
         size = -(-sizes[name] // alignment_bytes) * alignment_bytes
         start = _first_gap([(s, e) for begin, end, s, e in placed if begin <= last and first <= end], size)

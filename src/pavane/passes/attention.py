@@ -34,7 +34,9 @@ from pavane.passes.chain import ZERO, Link, Scope, generic, generic_scope, spec_
 from pavane.passes.matrix_mode import Ride, choose_mode, tree_of
 from pavane.passes.template import (
     COMPUTE,
+    READER_A,
     READER_B,
+    RESIDENT_PART,
     WRITER,
     Around,
     On,
@@ -91,7 +93,7 @@ def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[
     carried = row_bytes("f32", columns + op.width) + row_bytes(values.a, columns)
     row = RowBytes(carried, row_bytes(op.q.dtype, op.width) + row_bytes(op.o.dtype, op.width))
     items = _items(op, row, target, symbols)
-    operands = _operands(op, items, block)
+    operands = _operands(op, items, block, _reader_of_keys(op, target, symbols))
     carries = _carries(op, items, columns, values)
     parts = _choreography(op, items, block, columns, operands, scores, values, target)
     numerics = Numerics(
@@ -127,12 +129,23 @@ def _items(op: AttentionOp, row: RowBytes, target: SpatialTarget, symbols: Seque
     return by_heads(row_axis(op.rows, row, target, symbols_domain(symbols)), op.heads, op.kv_heads, op.width)
 
 
-def _operands(op: AttentionOp, items: AttentionItems, block: int) -> tuple[Operand, Operand, Operand, Operand]:
+def _reader_of_keys(op: AttentionOp, target: SpatialTarget, symbols: Sequence[Symbol]) -> str:
+    """Its own where reading takes longest (one row of queries) and a head's live values have room to come meanwhile."""
+    if target.alias or op.rows != quasi(1):
+        return READER_B
+    live = op.live.evaluate({s.name: s.expected for s in symbols})
+    ahead = live * row_bytes(op.v.dtype, op.width) <= usable_bytes(target) // RESIDENT_PART
+    return READER_A if ahead else READER_B
+
+
+def _operands(
+    op: AttentionOp, items: AttentionItems, block: int, reader_of_keys: str
+) -> tuple[Operand, Operand, Operand, Operand]:
     keys = window((block * quasi(LV_KBLOCK), block), (items.kv_head, 1), (0, op.width), row=0)
     cached = extents(op.live, op.kv_heads, op.width)
     return (
         Operand("Q", op.q, items.shape, items.window),
-        Operand("K", op.k, cached, keys, READER_B),
+        Operand("K", op.k, cached, keys, reader_of_keys),
         Operand("V", op.v, cached, keys, READER_B),
         Operand("O", op.o, items.shape, items.window, WRITER),
     )

@@ -1,7 +1,7 @@
 """compose: N VERIFIED sections -> ONE PERSISTENT program, one launch per token or prompt block.
 
 Decides, all by structure: which equal shapes become one; where boundaries between sections stand (docs/ir.md,
-Boundaries; none inside a wave); where SCRATCH tensors lie in the arena of their home (first fit by lifetime, counted
+Boundaries; none inside a wave); where SCRATCH tensors lie in the arena of their home (by lifetime, counted
 in phases between boundaries, so that reused bytes always have a boundary between their users; on the sites the arena
 is the end of local memory); which chip counter each name gets; whether posters meet
 all at once, or first in their rows and then in their columns (where counters cannot count all of them, or there are

@@ -2,10 +2,12 @@
 
 A SCRATCH tensor may have a copy on every site: its producers send each block to all sites, its consumers read their
 own. So any partition of the one side meets any of the other, any number of readers is served, and nothing crosses
-the memory beside the chip. For each tensor the time of the sections that touch it, with the plans they have, on the
-sites and beside the chip: the sites are worth it when that is less. Those that gain most a byte come first, until
-their arena (by lifetime, counted in waves) would take more than half of a site's memory. The sections are then planned
-again with what is left of it; when they would take no less in all than before, half as much is tried, and so on.
+the memory beside the chip. For each tensor the time of the waves that touch it, on the sites and beside the chip, each
+section with the plan that is best then: the sites are worth it when that is less. Asked twice: with all others beside
+the chip, then with the others where the first answers put them. Those that gain most a byte come first, until their
+arena (by lifetime, counted in waves) would take more than half of a site's memory. The sections are then planned again
+with what is left of it; the same with half of that memory, a quarter and so on, and with none: what takes least in
+all is taken.
 
 Refuses never: what does not fit or does not pay stays beside the chip. Where engines address memory in place there is
 nothing to bring closer.
@@ -13,23 +15,24 @@ nothing to bring closer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_sections
 from fractions import Fraction
 
 from msgspec.structs import replace
 
-from pavane.ir.program import Formal, Join, Program, Tensor
+from pavane.ir.program import Home, Join, Program, Tensor
 from pavane.ir.walk import symbol_domain
 from pavane.passes.arena import arena
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.memory_beside import tensor_bytes
 from pavane.passes.pack import Packed, Place, part_of, with_join
-from pavane.passes.planning import Planning, predicted
+from pavane.passes.planning import Planning
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.restrict import restricted
 
+_ROUNDS = 2
 _HALVINGS = 4
 
 
@@ -45,16 +48,18 @@ def forward(packed: Packed, target: SpatialTarget, planning: Planning) -> Forwar
     """Decide for every tensor between sections where it lies."""
     if target.alias:
         return Forwarded(packed, target)
-    found = candidates(packed, target, planning)
-    wanted = sorted((c for c in found if c.on_sites < c.beside), key=lambda c: c.order)
-    before = _total(packed, target, planning)
-    for halving in range(_HALVINGS):
-        names = _that_fit(packed, wanted, usable_bytes(target) >> (halving + 1), target)
-        moved = with_copies(packed, names, target)
-        after = _total(moved.packed, moved.target, planning)
-        if names and after is not None and (before is None or after < before):
-            return Forwarded(_recorded(moved.packed, found, names), moved.target)
-    return Forwarded(_recorded(packed, found, frozenset()), target)
+    names: frozenset[str] = frozenset()
+    for _ in range(_ROUNDS):
+        rest = with_copies(packed, names, target)
+        found = candidates(rest.packed, rest.target, planning)
+        wanted = sorted((c for c in found if c.on_sites < c.beside), key=lambda c: c.order)
+        names = _that_fit(packed, wanted, usable_bytes(target) >> 1, target)
+    choices = (_that_fit(packed, wanted, usable_bytes(target) >> 1 + n, target) for n in range(_HALVINGS))
+    best = min(
+        dict.fromkeys((*choices, frozenset[str]())), key=lambda n: _total(with_copies(packed, n, target), planning)
+    )
+    moved = with_copies(packed, best, target)
+    return Forwarded(_recorded(moved.packed, found, best), moved.target)
 
 
 def with_copies(packed: Packed, names: frozenset[str], target: SpatialTarget) -> Forwarded:
@@ -66,13 +71,14 @@ def with_copies(packed: Packed, names: frozenset[str], target: SpatialTarget) ->
     return Forwarded(moved, restricted(target, memory_bytes=target.memory.bytes - taken))
 
 
-def _total(packed: Packed, target: SpatialTarget, planning: Planning) -> int | None:
-    """Predicted cycles of all sections, one wave after the other; None where one has no plan."""
+def _total(forwarded: Forwarded, planning: Planning) -> int:
+    """Predicted cycles of all sections, one wave after the other; more than any where one has no plan."""
     waves: dict[int, int] = {}
+    packed = forwarded.packed
     for section, place, wave in zip(packed.sections, packed.places, packed.waves, strict=True):
-        prediction = planning.predicted(section, part_of(target, place))
+        prediction = planning.predicted(section, part_of(forwarded.target, place))
         if prediction is None:
-            return None
+            return 1 << 62
         waves[wave] = max(waves.get(wave, 0), prediction.cycles)
     return sum(waves.values())
 
@@ -81,17 +87,20 @@ def _total(packed: Packed, target: SpatialTarget, planning: Planning) -> int | N
 
 
 @dataclass(frozen=True)
-class _User:
-    """A section that touches a tensor: what it is but for names, its rectangle, and which of its formals are bound."""
+class _Member:
+    """A section of a wave: what it is but for names, its rectangle, and which of its formals a tensor is bound to."""
 
     key: str
     place: Place
     formals: tuple[int, ...]
 
 
+_Wave = tuple[_Member, ...]
+
+
 @dataclass(frozen=True)
 class Candidate:
-    """Tensors of equal users: their names, the users' cycles on the sites and beside the chip, the bytes of one."""
+    """Tensors of equal users: their names, the cycles of the waves that touch one of them, the bytes of one."""
 
     names: tuple[str, ...]
     users: tuple[str, ...]
@@ -105,23 +114,26 @@ class Candidate:
 
 
 def candidates(packed: Packed, target: SpatialTarget, planning: Planning) -> tuple[Candidate, ...]:
-    """Every SCRATCH tensor; those with equal users are one candidate."""
-    users = _users(packed, planning)
-    alike: dict[tuple[tuple[_User, ...], int], list[str]] = {}
+    """Every SCRATCH tensor, the others where they are; those with equal users are one candidate."""
+    waves, sections = _waves(packed, planning), {planning.key(s): s for s in reversed(packed.sections)}
+    alike: dict[tuple[tuple[_Wave, ...], int], list[str]] = {}
     for name, size in _scratch_bytes(packed).items():
-        alike.setdefault((users.get(name, ()), size), []).append(name)
-    sections = {planning.key(s): s for s in reversed(packed.sections)}
-    known: dict[_User, tuple[int, int] | None] = {}
+        alike.setdefault((waves.get(name, ()), size), []).append(name)
+    known: dict[tuple[_Wave, Home], int | None] = {}
+
+    def cycles(of: Sequence[_Wave], home: Home) -> int | None:
+        for wave in of:
+            if (wave, home) not in known:
+                known[wave, home] = _wave_cycles(wave, home, sections, target, planning)
+        times = [time for wave in of if (time := known[wave, home]) is not None]
+        return sum(times) if times and len(times) == len(of) else None
+
     found = []
     for (of, size), names in alike.items():
-        for user in of:
-            if user not in known:
-                known[user] = _costs(user, sections[user.key], target, planning)
-        times = [time for time in (known[user] for user in of) if time is not None]
-        if of and len(times) == len(of):
-            on_sites, beside = (sum(column) for column in zip(*times, strict=True))
-            shapes = tuple(dict.fromkeys(sections[user.key].shapes[0].name for user in of))
-            found.append(Candidate(tuple(names), shapes, on_sites, beside, size))
+        on_sites, beside = cycles(of, "sites"), cycles(of, "dram")
+        if on_sites is not None and beside is not None:
+            users = dict.fromkeys(sections[m.key].shapes[0].name for wave in of for m in wave if m.formals)
+            found.append(Candidate(tuple(names), tuple(users), on_sites, beside, size))
     return tuple(found)
 
 
@@ -140,32 +152,42 @@ def _is_scratch(tensor: Tensor) -> bool:
     return tensor.role == "SCRATCH"
 
 
-def _users(packed: Packed, planning: Planning) -> dict[str, tuple[_User, ...]]:
-    users: dict[str, list[_User]] = {}
-    for section, place in zip(packed.sections, packed.places, strict=True):
-        numbers = {formal.name: i for i, formal in enumerate(section.shapes[0].formals)}
-        bound: dict[str, list[int]] = {}
-        for binding in section.instances[0].bindings:
-            bound.setdefault(binding.tensor, []).append(numbers[binding.formal])
-        for name, formals in bound.items():
-            users.setdefault(name, []).append(_User(planning.key(section), place, tuple(sorted(formals))))
-    return {name: tuple(found) for name, found in users.items()}
+def _waves(packed: Packed, planning: Planning) -> dict[str, tuple[_Wave, ...]]:
+    """Of each tensor the waves that touch it."""
+    together: dict[int, list[Program]] = {}
+    for section, wave in zip(packed.sections, packed.waves, strict=True):
+        together.setdefault(wave, []).append(section)
+    places = iter(packed.places)
+    found: dict[str, list[_Wave]] = {}
+    for sections in together.values():
+        members = [(section, planning.key(section), next(places)) for section in sections]
+        for name in dict.fromkeys(b.tensor for section in sections for b in section.instances[0].bindings):
+            touched = tuple(_Member(key, place, _formals(section, name)) for section, key, place in members)
+            found.setdefault(name, []).append(touched)
+    return {name: tuple(waves) for name, waves in found.items()}
 
 
-def _costs(user: _User, section: Program, target: SpatialTarget, planning: Planning) -> tuple[int, int] | None:
-    """Cycles of the section with these formals on the sites, and beside the chip; None where it has no plan."""
-    part = part_of(target, user.place)
-    fused = planning.fused(section, part)
-    if fused is None:
-        return None
-    (shape,) = fused.shapes
-    formals = tuple(_at_home(f) if i in user.formals else f for i, f in enumerate(shape.formals))
-    on_sites = replace(fused, shapes=(replace(shape, formals=formals),))
-    return predicted(on_sites, part).cycles, predicted(fused, part).cycles
+def _formals(section: Program, tensor: str) -> tuple[int, ...]:
+    """The formals that are bound to a tensor, by number."""
+    bound = {b.formal for b in section.instances[0].bindings if b.tensor == tensor}
+    return tuple(i for i, formal in enumerate(section.shapes[0].formals) if formal.name in bound)
 
 
-def _at_home(formal: Formal) -> Formal:
-    return replace(formal, home="sites")
+def _wave_cycles(
+    wave: _Wave, home: Home, sections: Mapping[str, Program], target: SpatialTarget, planning: Planning
+) -> int | None:
+    """A wave's time with its tensor there, each member with the plan that is best then; None where one has none."""
+    slowest = 0
+    for member in wave:
+        section = sections[member.key]
+        (shape,) = section.shapes
+        formals = tuple(replace(f, home=home) if i in member.formals else f for i, f in enumerate(shape.formals))
+        moved = replace(section, shapes=(replace(shape, formals=formals),))
+        prediction = planning.predicted(moved, part_of(target, member.place))
+        if prediction is None:
+            return None
+        slowest = max(slowest, prediction.cycles)
+    return slowest
 
 
 # --- the choice -------------------------------------------------------------------------------------------------------
@@ -196,7 +218,7 @@ def _with_homes(section: Program, names: frozenset[str]) -> Program:
     here = {b.formal for b in instance.bindings if b.tensor in names}
     if not here and not any(t.name in names for t in section.tensors):
         return section
-    formals = tuple(_at_home(f) if f.name in here else f for f in shape.formals)
+    formals = tuple(replace(f, home="sites") if f.name in here else f for f in shape.formals)
     tensors = tuple(replace(t, home="sites") if t.name in names else t for t in section.tensors)
     return replace(section, tensors=tensors, shapes=(replace(shape, formals=formals),))
 

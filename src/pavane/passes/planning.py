@@ -23,6 +23,7 @@ class Planning:
     def __init__(self) -> None:
         self._keys: dict[str, str] = {}
         self._fused: dict[tuple[str, str], Program | None] = {}
+        self._predicted: dict[tuple[str, str], Prediction | None] = {}
 
     def key(self, section: Program) -> str:
         """The same for sections that differ in names only."""
@@ -43,8 +44,11 @@ class Planning:
 
     def predicted(self, section: Program, target: SpatialTarget) -> Prediction | None:
         """Its time on the target; None where no plan fits."""
-        fused = self.fused(section, target)
-        return None if fused is None else predicted(fused, target)
+        key = self.key(section), target_digest(target)
+        if key not in self._predicted:
+            fused = self.fused(section, target)
+            self._predicted[key] = None if fused is None else predicted(fused, target)
+        return self._predicted[key]
 
 
 def predicted(fused: Program, target: SpatialTarget) -> Prediction:

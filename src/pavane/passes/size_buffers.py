@@ -2,9 +2,10 @@
 
 Depths: 2 where one engine fills while another drains turn after turn, else 1 (`buffers.least_depths`); more where the
 rate model says and memory allows. Rate model: a reader that is slower than its consumer gains from running ahead
-while the consumer does something else (its epilogue), as many slots as it fills in that time. Where two slots do not
-fit the memory, the largest FIFOs have one, and a Join says what that costs: the engines take turns. Layout: FIFO slots,
-then carries, in declared order, each at the next aligned address; the same on every site. ALIAS FIFOs take no memory.
+while the consumer does something else: as many slots as it fills during an epilogue, or during loops that the consumer
+goes through before and for which other engines read. Where two slots do not fit the memory, the largest FIFOs have one,
+and a Join says what that costs: the engines take turns. Layout: FIFO slots, then carries, in declared order, each at
+the next aligned address; the same on every site. ALIAS FIFOs take no memory.
 
 Refuses: MemoryExceeded with every buffer's bytes; TooManyFifos.
 """
@@ -18,8 +19,8 @@ from msgspec.structs import replace
 from pavane.cost.model import event_cycles
 from pavane.cost.spread import Spread
 from pavane.cost.traffic import body_events, expected_values
-from pavane.ir.program import Join, Loop, Node, Pop, Program, Push, Shape, Step
-from pavane.ir.walk import symbol_domain
+from pavane.ir.program import Front, Join, Loop, Node, Pop, Program, Push, Shape, Step
+from pavane.ir.walk import leaves, symbol_domain
 from pavane.passes.buffers import DOUBLE, aligned, buffer_bytes, least_depths, single_depths, usable_bytes
 from pavane.passes.predicting import section_spread
 from pavane.passes.section import section_of, with_section
@@ -145,8 +146,40 @@ def _wanted_depths(
             drain = _cycles(shape, pops[-1], target, expected, spread)
             pause = _cycles(shape, pops[-2], target, expected, spread) if len(pops) > 1 else 0
             if fill > drain:
-                wanted[fifo.name] = min(_MOST_DEPTH, least[fifo.name] + -(-pause // fill))
+                epilogue = min(_MOST_DEPTH, least[fifo.name] + -(-pause // fill))
+                wanted[fifo.name] = max(epilogue, _slots_ahead(shape, fifo.name, fill, target, expected, spread))
     return wanted
+
+
+def _slots_ahead(
+    shape: Shape, name: str, fill: int, target: SpatialTarget, expected: Mapping[str, int], spread: Spread
+) -> int:
+    """Slots that a reader fills while its consumer is in the loops before the one that drains them."""
+    own, before = _loops_to(shape, Pop(name))
+    engine, _ = _turns_with(shape, Push(name))[-1]
+    cycles = 0
+    for loop in before:
+        read = [_turns_with(shape, Push(step.fifo))[-1] for _, step in leaves((loop,)) if isinstance(step, Front)]
+        if all(reader != engine for reader, _ in read):
+            slowest = max((_cycles(shape, turn, target, expected, spread) for turn in read), default=0)
+            cycles += _turns_of(loop, expected) * slowest
+    return min(_turns_of(own, expected), -(-cycles // fill)) if own else 0
+
+
+def _loops_to(shape: Shape, wanted: Step) -> tuple[Loop | None, tuple[Loop, ...]]:
+    """The loop that does a step itself, and the loops before it in one turn of what is around them."""
+    bodies = [stage.body for group in shape.groups for stage in group.stages]
+    while bodies:
+        loops = tuple(node for node in bodies.pop() if isinstance(node, Loop))
+        for index, loop in enumerate(loops):
+            if wanted in loop.body:
+                return loop, loops[:index]
+        bodies.extend(loop.body for loop in loops)
+    return None, ()
+
+
+def _turns_of(loop: Loop, expected: Mapping[str, int]) -> int:
+    return loop.extent.evaluate({name: expected.get(name, 0) for name in loop.extent.variables()})
 
 
 _Turn = tuple[str, tuple[Node, ...]]  # an engine and the steps that it does itself in one turn of a loop

@@ -116,7 +116,7 @@ def examine(program: Program, target: SpatialTarget, part: bool = False) -> Repo
     symbols = symbol_domain(program)
     sections = {}
     for shape in program.shapes:
-        section = findings.evidence(shape.name, partial(section_of, shape, symbols))
+        section = findings.evidence(shape.name, partial(section_of, shape, symbols, schedules[shape.name]))
         if section is not None:
             sections[shape.name] = section
             _check_section(findings, section, schedules[shape.name], target)

@@ -14,7 +14,8 @@ from pavane.ir.program import Front, Pop, Post, Push, Reserve, Wait
 from pavane.reject import BalanceRefused
 from pavane.verify.check.abstract_run import AbstractRun
 from pavane.verify.check.boxes import box, overlaps
-from pavane.verify.check.section import Actor, Leaf, Section
+from pavane.verify.check.resident import token_nest
+from pavane.verify.check.section import Actor, Section
 
 
 def balance(section: Section, run: AbstractRun) -> str:
@@ -30,19 +31,6 @@ def balance(section: Section, run: AbstractRun) -> str:
             terms=run.unbalanced[:4],
         )
     return f"{len(section.fifos)} FIFOs, {run.turns} loops neutral"
-
-
-def token_nest(leaves: tuple[Leaf, ...]) -> tuple:
-    """The loop tree of some leaves of one process: per leaf its loops, with loops numbered in order of appearance."""
-    seen: dict[tuple[int, ...], int] = {}
-    tree = []
-    for leaf in leaves:
-        loops = []
-        for depth, loop in enumerate(leaf.nest):
-            number = seen.setdefault(leaf.path[: depth + 1], len(seen))
-            loops.append((number, *loop))
-        tree.append(tuple(loops))
-    return tuple(tree)
 
 
 def _ends(section: Section, name: str) -> None:
@@ -69,17 +57,19 @@ def _ends(section: Section, name: str) -> None:
 
 def _nest(actor: Actor, name: str, opens: type, closes: type, where: str) -> tuple:
     first, last = actor.uses(opens, name), actor.uses(closes, name)
-    if len(first) != len(last) or token_nest(first) != token_nest(last):
+    nest = token_nest(actor.body, closes, name)
+    if token_nest(actor.body, opens, name) != nest:
         raise BalanceRefused(
             f"{actor.name} has {len(first)} {opens.__name__.lower()} and {len(last)} {closes.__name__.lower()} steps "
             "that do not stand in the same loops",
             where=where,
         )
-    return token_nest(first if closes is Pop else last)
+    return nest
 
 
 def _worded(nest: tuple) -> str:
-    return ", ".join(" ".join(f"{var}<{extent}" for _, var, extent in loops) or "once" for loops in nest) or "never"
+    trees = ("once" if tree == "step" else f"{tree[0]}<{tree[1]}: {_worded(tree[2])}" for tree in nest)
+    return ", ".join(trees) or "never"
 
 
 def _disjoint(actors: tuple[Actor, ...], what: str, where: str) -> None:

@@ -20,44 +20,49 @@ from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.inequalities import never_negative
 from pavane.verify.check.section import Section
 
+Place = tuple[str, int, int, str]
+
 
 @dataclass(frozen=True)
 class Memory:
-    """Which tensors share bytes: a tensor with itself, and SCRATCH tensors of one home whose places overlap.
+    """Where every tensor stands, as (arena, first byte, end, dtype), and the places that share bytes with each place.
+    SCRATCH of one home is one arena; any other tensor is an arena of its own.
 
     `part`: the program is one section of another; its SCRATCH has no places, and what it reads of SCRATCH and STATE
     is given.
     """
 
     tensors: dict[str, Tensor]
-    sharing: dict[str, tuple[str, ...]]
+    places: dict[str, Place]
+    meeting: dict[Place, tuple[Place, ...]]
     part: bool = False
+
+    def share(self, one: str, other: str) -> bool:
+        """Do two tensors share bytes?"""
+        return self.places[other] in self.meeting[self.places[one]]
 
 
 def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bool) -> Memory:
     """Lay out SCRATCH as the program says; refuse places that are missing, unaligned or beyond the chip's memory."""
     tensors = {t.name: t for t in program.tensors}
-    scratch = [t for t in program.tensors if t.role == "SCRATCH" and not part]
-    spans = {t.name: (t.home, *_place(t, symbols, target)) for t in scratch}
-    total = max((end for home, _, end in spans.values() if home == "dram"), default=0)
+    places = {t.name: _place(t, symbols, target, part) for t in program.tensors}
+    total = max((end for arena, _, end, _ in places.values() if arena == "SCRATCH dram"), default=0)
     total += sum(tensor_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH")
     if total > target.dram.bytes:
         raise CapacityRefused(
             "the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes"
         )
-    sharing: dict[str, tuple[str, ...]] = {name: (name,) for name in tensors if name not in spans}
-    ordered = sorted(spans.items(), key=lambda item: (item[1], item[0]))
-    for name, (home, start, end) in ordered:
-        sharing[name] = tuple(
-            other
-            for other, (place, low, high) in ordered
-            if other == name or (place == home and low < end and start < high)
-        )
-    return Memory(tensors, sharing, part)
+    arenas: dict[str, list[Place]] = {}
+    for place in dict.fromkeys(places.values()):
+        arenas.setdefault(place[0], []).append(place)
+    meeting = {p: tuple(q for q in arenas[p[0]] if q[1] < p[2] and p[1] < q[2]) for p in places.values()}
+    return Memory(tensors, places, meeting, part)
 
 
-def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> tuple[int, int]:
-    """First byte and end; where copies on the sites may stand is `homes`'s."""
+def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget, part: bool) -> Place:
+    """Where a tensor stands; where copies on the sites may stand is `homes`'s."""
+    if tensor.role != "SCRATCH" or part:
+        return f"tensor {tensor.name}", 0, 1, tensor.dtype
     alignment = (target.dram if tensor.home == "dram" else target.memory).alignment_bytes
     if tensor.offset < 0 or tensor.offset % alignment:
         raise CapacityRefused(
@@ -65,7 +70,7 @@ def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> tuple[int,
             where=f"tensor {tensor.name}",
             needed=f"a multiple of {alignment} from 0 on",
         )
-    return tensor.offset, tensor.offset + tensor_bytes(tensor, symbols)
+    return f"SCRATCH {tensor.home}", tensor.offset, tensor.offset + tensor_bytes(tensor, symbols), tensor.dtype
 
 
 def tensor_bytes(tensor: Tensor, symbols: Domain) -> int:
@@ -142,7 +147,7 @@ def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> 
         if formal.name not in stored:
             continue
         for other, beside in pairs:
-            if other is not formal and beside.name in memory.sharing[tensor.name]:
+            if other is not formal and memory.share(tensor.name, beside.name):
                 raise OrderRefused(
                     f"{formal.name} is written and shares bytes with {other.name}",
                     where=where,

@@ -2,9 +2,9 @@
 
 - A window is clipped at its tensor's extent, so only its start can leave the tensor: each start is >= 0, or indirect
   with [lo, hi) inside the extent. A q8_0 window begins and ends at whole blocks.
-- An element read at (row, col) of a value that is valid on [o, o + len(s)): o <= row and row <= o + size - 1 and row
-  <= o + (limit - start) - 1, for all values of the counted variables where the op's spans are not empty; columns
-  alike. Each guard of the value holds under the op's guards.
+- An element read at (row, col) of a value that is valid on [o, o + len(s)): row - o counts s itself, or o <= row and
+  row <= o + size - 1 and row <= o + (limit - start) - 1, for all values of the counted variables where the op's spans
+  are not empty; columns alike. Each guard of the value holds under the op's guards.
 - A region [o, o + len(s)) written: 0 <= o and o + size <= extent or o + (limit - start) <= extent of the buffer. So a
   load's window may be larger than its slot where the tensor's end clips it, and a store reads only what was written.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pavane.ir.expr import Indirect
 from pavane.ir.program import Load, Reserve, Store
-from pavane.ir.quasi import Quasi, lower
+from pavane.ir.quasi import Quasi, lower, quasi
 from pavane.ir.types import Q8_BLOCK, Ints
 from pavane.reject import BoundsRefused
 from pavane.verify.check.inequalities import aligned, guard_holds, never_negative, never_positive
@@ -124,6 +124,8 @@ def _read(read: Read) -> None:
 
 def _inside(read: Read, index: Quasi, piece: Piece, what: str) -> None:
     place = index - piece.offset
+    if any(place == quasi(c.var) and piece.span == c.span for c in read.counted):
+        return
     ends = (place - piece.span.size + 1, place - (piece.span.limit - piece.span.start) + 1)
     first = never_negative(place, read.place.domain, read.counted)
     if first and all(never_positive(end, read.place.domain, read.counted) for end in ends):

@@ -3,17 +3,27 @@
 Per dimension the store's start is `origin + sum of stride * variable` over the loops and sites around it, and the
 window adds the element inside it with stride 1. Sorted by stride, each stride equals the product of the extents
 before it: then (element, variables) is a mixed-radix number, each value below the product has exactly one
-representation. (A variable with a negative stride counts down: its last value is its digit 0.) Every loop and site coordinate with more than one value stands in exactly one dimension, so different
-turns and sites write different elements. The product reaches the region's extent, and what passes it is clipped: the
-formal ends where the region ends (or the product is the extent exactly).
+representation. (A variable with a negative stride counts down: its last value is its digit 0.) Every loop and site
+coordinate with more than one value stands in exactly one dimension, so different turns and sites write different
+elements. The product reaches the region's extent, and what passes it is clipped: the formal ends where the region ends
+(or the product is the extent exactly).
+
+Where several steps store one output (loops that `resident` has written out), outside all loops and without symbols, the
+elements are counted one by one.
 """
 
 from __future__ import annotations
 
+import math
+from itertools import product
+
+import numpy as np
+
 from pavane.ir.program import SITE_X, SITE_Y, Load, Spec, Store
 from pavane.ir.quasi import Domain, Floor, Quasi, quasi, upper
 from pavane.reject import CoverageRefused
-from pavane.verify.check.inequalities import never_negative, never_positive
+from pavane.verify.check.boxes import area
+from pavane.verify.check.inequalities import MAX_POINTS, never_negative, never_positive
 from pavane.verify.check.section import Actor, Leaf, Section
 
 Digits = list[tuple[int, Quasi, str]]
@@ -41,12 +51,35 @@ def coverage(section: Section) -> str:
         if name in loaded and formal.role == "OUT":
             raise CoverageRefused("an output is read", where=where)
     for name, steps in stores.items():
-        if len(steps) != 1:
-            raise CoverageRefused(
-                f"{len(steps)} steps store it", where=f"{section.where}, {name}", remedy="one store step an output"
-            )
-        _once(section, specs[name], *steps[0])
+        if len(steps) == 1:
+            _once(section, specs[name], *steps[0])
+        else:
+            _counted(section, specs[name], steps)
     return f"{len(stores)} outputs, each element once"
+
+
+def _counted(section: Section, spec: Spec, steps: list[tuple[Actor, Leaf]]) -> None:
+    """Where several steps outside all loops store a formal of constant extents: how often each element is written."""
+    where = f"{section.where}, {spec.out}"
+    edges = (*section.formals[spec.out].shape, *spec.origin, *spec.extents)
+    sites = sum(area(actor.box) for actor, _ in steps)
+    elements = math.prod(e.const if e.is_const else MAX_POINTS for e in section.formals[spec.out].shape)
+    if any(leaf.nest for _, leaf in steps) or not all(e.is_const for e in edges) or elements * sites > MAX_POINTS * 64:
+        raise CoverageRefused(f"{len(steps)} steps store it", where=where, remedy="one store step an output")
+    written = np.zeros(tuple(e.const for e in section.formals[spec.out].shape), np.int64)
+    wanted = np.zeros_like(written)
+    wanted[tuple(slice(o.const, o.const + n.const) for o, n in zip(spec.origin, spec.extents, strict=True))] = 1
+    for actor, leaf in steps:
+        window = leaf.step.window  # type: ignore[union-attr]
+        for x, y in product(range(actor.box[1] - actor.box[0]), range(actor.box[3] - actor.box[2])):
+            starts = [start.evaluate({SITE_X: x, SITE_Y: y}) for start in window.start]  # type: ignore[union-attr]
+            written[tuple(slice(max(s, 0), s + n) for s, n in zip(starts, window.size, strict=True))] += 1
+    wrong = np.argwhere(written != wanted)
+    if wrong.size:
+        place = tuple(int(i) for i in wrong[0])
+        raise CoverageRefused(
+            f"element {place} is written {int(written[place])} times", where=where, needed=f"{int(wanted[place])}"
+        )
 
 
 def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:

@@ -49,7 +49,7 @@ def never_positive(value: Quasi, domain: Domain, counted: tuple[Counted, ...] = 
 
 def never_negative(value: Quasi, domain: Domain, counted: tuple[Counted, ...] = ()) -> bool:
     """Is value >= 0 at every point of the domain and of the counted variables?"""
-    return never_positive(value * -1, domain, counted)
+    return value.const >= 0 if value.is_const else never_positive(value * -1, domain, counted)
 
 
 def _domains(domain: Domain, counted: tuple[Counted, ...]) -> Iterator[Domain]:

@@ -4,7 +4,8 @@
 - *strip*: SUM(v < E) SUM(j < len[s*v, s*v+s | L)) f(v, j) = SUM(k < L) f(floor(k/s), k - s*floor(k/s)) where s*E >= L
   >= 0: every k below L is s*v + j once;
 - *step*: a region that moves by its own width s along v (rows or columns [s*v, s*v+s | L)) fills [0, min(s*E, L)),
-  and the element at c was written in turn floor(c/s).
+  and the element at c was written in turn floor(c/s). A region that moves down is one that moves up with the turns
+  counted from the last: they are disjoint, so their order does not matter.
 
 A buffer that a turn sets before it reads is local to the turn: after the loop it is unknown unless its value does not
 mention the loop. Any other use of a buffer from turn to turn is outside the fragment.
@@ -141,21 +142,20 @@ def settled(close: Closing, name: str, turn: Value | None, outlives: bool, alone
 def _stepped(close: Closing, name: str, turn: Value) -> Value | None:
     """The step lemma; None where the region does not step by its own width."""
     var, buffer = close.loop.var, close.section.buffer(name)
-    if turn.rows is None or turn.cols is None or any(mentions(guard, var) for guard in turn.guards):
+    if any(mentions(guard, var) for guard in turn.guards) or any(isinstance(a, Strip) for a in turn.addends):
         return None
-    along_rows, along_cols = turn.rows.mentions(var), turn.cols.mentions(var)
-    if along_rows and along_cols:
+    if any(piece is not None and piece.offset.coefficient(var) < 0 for piece in (turn.rows, turn.cols)):
+        turn = turn.substituted({var: close.loop.extent - 1 - quasi(var)})
+    if turn.rows is None or turn.cols is None or turn.rows.mentions(var) == turn.cols.mentions(var):
         return None
+    along_rows = turn.rows.mentions(var)
     moving, place, extent = (turn.rows, ROW, buffer.rows) if along_rows else (turn.cols, COL, buffer.cols)
     piece = _joined(close, moving, extent)
-    addends = tuple(a for a in turn.addends if not isinstance(a, Strip))
-    if piece is None or len(addends) != len(turn.addends):
+    if piece is None:
         return None
-    bindings = {var: quasi(place) // moving.span.size}
+    after = turn.substituted({var: quasi(place) // moving.span.size})
     return replace(
-        turn,
-        base=substitute(turn.base, bindings),
-        addends=tuple(substitute(a, bindings) for a in addends),
+        after,
         rows=piece if along_rows else turn.rows,
         cols=turn.cols if along_rows else piece,
     )

@@ -19,11 +19,11 @@ from typing import TypeVar
 import numpy as np
 
 from pavane.ir.program import Compute, Fence, Fifo, Load, Post, Push, Rect, Reserve, Send, Wait
-from pavane.ir.walk import operands, substituted
+from pavane.ir.walk import operands
 from pavane.reject import MulticastRefused
-from pavane.verify.check.balance import token_nest
+from pavane.verify.check.resident import token_nest
 from pavane.verify.check.section import Actor, Leaf, Section
-from pavane.verify.check.site_state import SiteState, footprint
+from pavane.verify.check.site_state import edges_on_sites
 
 S = TypeVar("S", Send, Post, Wait)
 
@@ -81,7 +81,7 @@ def _protocol(section: Section, fifo: Fifo, leader: Actor) -> set[str]:
             f"{len(sends)} send steps, {len(members)} processes of members", where=where, needed="one of each"
         )
     _untouched(section, members[0], fifo.name)
-    _nests(leader, members[0], sends[0], fifo, where)
+    _nests(leader, members[0], fifo, where)
     used: set[str] = set()
     refusals = []
     for credit, valid in _candidates(section, leader, members[0], sends[0], fifo.name):
@@ -152,47 +152,49 @@ def _in_one_body(actor: Actor, path: tuple[int, ...], *wanted: tuple[type, str])
     return [found[0].index for found in steps] if alone else []
 
 
-def _nests(leader: Actor, member: Actor, send: Leaf, fifo: Fifo, where: str) -> None:
-    ours = token_nest(leader.uses(Push, fifo.name))
-    theirs = token_nest(member.uses(Push, fifo.name))
-    if ours != theirs or token_nest((send,)) != ours:
+def _nests(leader: Actor, member: Actor, fifo: Fifo, where: str) -> None:
+    ours, theirs = (token_nest(actor.body, Push, fifo.name) for actor in (leader, member))
+    if ours != theirs or token_nest(leader.body, Send, fifo.name) != ours:
         raise MulticastRefused("leader and members do not take part in equally many transfers", where=where)
 
 
 def _sites(section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: str, valid: str, where: str) -> None:
     """Every member is named once by the leader of its own row or column, and names that leader once."""
-    state = SiteState((a.box for a in section.actors), (), ())
     for name, waiter in ((credit, leader), (valid, member)):
         _exclusive(section, name, waiter, where)
     send, post_valid = _only(leader, Send, fifo.name), _only(leader, Post, valid)
     post_credit, wait_valid = _only(member, Post, credit), _only(member, Wait, valid)
-    inside = _inside(member, state)
     along_x = fifo.kind == "MULTICAST_ROW"
     for what, to in (("the send", send.to), ("the post of valid", post_valid.to)):
-        marks = footprint(to, leader.box, state.width, state.height, where)
-        if not np.array_equal(marks, inside) or not _own_line(to, leader, along_x, state, where):
+        if not _names_line(to, leader, member, along_x):
             raise MulticastRefused(f"{what} does not name every member of its row or column once", where=where)
+    if not _names_line(post_credit.to, member, leader, along_x):
+        raise MulticastRefused("a credit is not posted to the member's own leader", where=where)
     if (post_valid.n, wait_valid.n, post_credit.n) != (1, 1, 1):
         raise MulticastRefused("a turn takes one credit and one valid of each member", where=where)
-    credits = footprint(post_credit.to, member.box, state.width, state.height, where)
-    count = (member.box[1] - member.box[0]) if along_x else (member.box[3] - member.box[2])
-    if not np.array_equal(credits, _inside(leader, state) * count) or not _own_line(
-        post_credit.to, member, along_x, state, where
-    ):
-        raise MulticastRefused("a credit is not posted to the member's own leader", where=where)
-    wait = _only(leader, Wait, credit)
+    x0, x1, y0, y1 = member.box
+    count, wait = x1 - x0 if along_x else y1 - y0, _only(leader, Wait, credit)
     if wait.n != count:
         raise MulticastRefused(
             "the leader does not wait for all members", where=where, needed=f"{count} credits", available=f"{wait.n}"
         )
-    bits = section.counters[credit].bits
-    if count > 1 << (bits - 1) or section.counters[valid].bits < 2:
+    most = 1 << (section.counters[credit].bits - 1)
+    if count > most:
         raise MulticastRefused(
-            "the counter has too few bits",
-            where=where,
-            needed=f"{count} posts in flight",
-            available=f"{1 << (bits - 1)}",
+            "the counter has too few bits", where=where, needed=f"{count} posts in flight", available=f"{most}"
         )
+
+
+def _names_line(to: Rect, doer: Actor, whom: Actor, along_x: bool) -> bool:
+    """Does each site of `doer` name all sites of `whom` in its own row (column) and no other, on the same lines?"""
+    x0, x1, y0, y1 = doer.box
+    left, right, top, bottom = edges_on_sites(to, doer.box, doer.where)
+    own_y, own_x = np.mgrid[y0:y1, x0:x1]
+    if along_x:
+        lines, ends = doer.box[2:] == whom.box[2:], (*whom.box[:2], own_y, own_y + 1)
+    else:
+        lines, ends = doer.box[:2] == whom.box[:2], (own_x, own_x + 1, *whom.box[2:])
+    return lines and all(bool((edge == end).all()) for edge, end in zip((left, right, top, bottom), ends, strict=True))
 
 
 def _only(actor: Actor, kind: type[S], name: str) -> S:
@@ -212,23 +214,3 @@ def _exclusive(section: Section, name: str, waiter: Actor, where: str) -> None:
         raise MulticastRefused(
             f"counter {name} starts {counter.ahead} ahead: a transfer could overtake a reserve", where=where
         )
-
-
-def _inside(actor: Actor, state: SiteState) -> np.ndarray:
-    marks = np.zeros((state.height, state.width), np.int64)
-    x0, x1, y0, y1 = actor.box
-    marks[y0:y1, x0:x1] = 1
-    return marks
-
-
-def _own_line(to: Rect, doer: Actor, along_x: bool, state: SiteState, where: str) -> bool:
-    """Does each site of `doer` name sites of its own row (column) only?"""
-    x0, x1, y0, y1 = doer.box
-    for line in range(y0, y1) if along_x else range(x0, x1):
-        part = (x0, x1, line, line + 1) if along_x else (line, line + 1, y0, y1)
-        shift = {"SITE_Y": line - y0} if along_x else {"SITE_X": line - x0}
-        marks = footprint(substituted(to, shift), part, state.width, state.height, where)
-        others = np.delete(marks, line, axis=0 if along_x else 1)
-        if others.any():
-            return False
-    return True

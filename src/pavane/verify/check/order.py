@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pavane.ir.program import Instance, Post, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.reject import CapacityRefused, OrderRefused
-from pavane.verify.check.bindings import Memory, bound, elements
+from pavane.verify.check.bindings import Memory, Place, bound, elements
 from pavane.verify.check.boundaries import Access, walk_program
 from pavane.verify.check.boxes import box, overlaps, point
 from pavane.verify.check.capacity import memory_map
@@ -39,6 +39,7 @@ from pavane.verify.check.section import Section, buffers_of
 
 Where = tuple[int, str]
 Use = tuple[str, int, str]
+Accesses = dict[tuple[Where, Use], tuple[int, str]]
 
 
 def section_order(section: Section) -> str:
@@ -55,19 +56,19 @@ def section_order(section: Section) -> str:
 
 @dataclass
 class _Ledger:
-    """Last accesses so far: per tensor, (class, engine) and use (shape, process, formal) the last section that read or
-    wrote it.
+    """Last accesses so far: per place, (class, engine) and use (shape, process, formal) the last section that read or
+    wrote there, and which tensor.
 
-    `stored`: tensors that a section has written to; `written`: how many elements of those written whole. `pending`: what
-    the current section accesses, entered when it is over.
+    `stored`: tensors that a section has written to; `written`: how many elements of those written whole. `pending`:
+    what the current section accesses, entered when it is over.
     """
 
     program: Program
     sections: dict[str, Section]
     memory: Memory
     symbols: Domain
-    reads: dict[str, dict[tuple[Where, Use], int]] = field(default_factory=dict)
-    writes: dict[str, dict[tuple[Where, Use], int]] = field(default_factory=dict)
+    reads: dict[Place, Accesses] = field(default_factory=dict)
+    writes: dict[Place, Accesses] = field(default_factory=dict)
     footprints: dict[Use, Footprint] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     written: dict[str, Quasi] = field(default_factory=dict)
@@ -114,20 +115,21 @@ def _tensors(ledger: _Ledger, access: Access) -> None:
         tensor, use = names[formal], (*key, formal)
         if use not in ledger.footprints:
             ledger.footprints[use] = footprint_of(access.section, access.actor, formal)
-        for other in ledger.memory.sharing[tensor]:
-            _known(ledger, access, other, ledger.writes.get(other, {}), tensor, use)
+        at = ledger.memory.places[tensor]
+        for other in ledger.memory.meeting[at]:
+            alike = (at[1], at[3]) == (other[1], other[3])
+            _known(ledger, access, ledger.writes.get(other, {}), tensor, use, alike)
             if formal in writes:
-                _known(ledger, access, other, ledger.reads.get(other, {}), tensor, use)
+                _known(ledger, access, ledger.reads.get(other, {}), tensor, use, alike)
         ledger.pending.append((tensor, place, use, formal in writes))
 
 
-def _known(
-    ledger: _Ledger, access: Access, other: str, earlier: dict[tuple[Where, Use], int], tensor: str, use: Use
-) -> None:
-    for (place, before), instance in earlier.items():
+def _known(ledger: _Ledger, access: Access, earlier: Accesses, tensor: str, use: Use, alike: bool) -> None:
+    """`alike`: the same elements stand at the same bytes."""
+    for (place, before), (instance, other) in earlier.items():
         ledger.pairs += 1
         known = access.tensors.all.get(place, -1) >= instance
-        if not known and _numbered_alike(ledger, other, tensor):
+        if not known and alike:
             not_here = place[0] != access.place.number or access.tensors.own.get(place[1], -1) >= instance
             known = not_here and ledger.footprints[use].meets_on_one_site(ledger.footprints[before])
         if not known:
@@ -137,12 +139,6 @@ def _known(
                 terms=[f"engine {place[1]} of another site or process is not known to be done with it"],
                 remedy="a boundary between the two sections",
             )
-
-
-def _numbered_alike(ledger: _Ledger, name: str, other: str) -> bool:
-    """Are the elements of two tensors that share bytes at the same bytes?"""
-    one, two = ledger.memory.tensors[name], ledger.memory.tensors[other]
-    return name == other or (one.offset, one.dtype) == (two.offset, two.dtype)
 
 
 def _bound_names(instance: Instance) -> dict[str, str]:
@@ -156,16 +152,16 @@ def _close(ledger: _Ledger) -> None:
         return
     for name, place, use, wrote in ledger.pending:
         table = ledger.writes if wrote else ledger.reads
-        table.setdefault(name, {})[(place, use)] = number
+        table.setdefault(ledger.memory.places[name], {})[(place, use)] = (number, name)
     ledger.pending.clear()
     instance = ledger.program.instances[number]
     section, names = ledger.sections[instance.shape], _bound_names(instance)
     for spec in section.shape.spec:
         tensor = ledger.memory.tensors[names[spec.out]]
         ledger.stored.add(tensor.name)
-        for other in ledger.memory.sharing[tensor.name]:
-            if other != tensor.name:
-                ledger.written.pop(other, None)
+        for other in tuple(ledger.written):
+            if other != tensor.name and ledger.memory.share(tensor.name, other):
+                del ledger.written[other]
         formal = section.formals[spec.out]
         whole = all(o == quasi(0) for o in spec.origin) and spec.extents == formal.shape
         count = elements(formal.shape) if whole else None
@@ -286,14 +282,18 @@ def _local(ledger: _Ledger, access: Access) -> None:
 
 
 def _counters_free(access: Access, earlier: Section, last: int) -> None:
-    """Before a process posts to a counter, every waiter of another shape's counter of that id is done, on all sites."""
-    posted = {leaf.step.counter for leaf in access.actor.leaves if isinstance(leaf.step, Post)}
-    ids = {access.section.counters[name].id for name in posted}
+    """Before a process posts to a counter, every waiter of another shape's counter of that id is done, on all sites.
+
+    Posts go to sites of their counter only (`balance`): counters that share no site are two.
+    """
+    names = {leaf.step.counter for leaf in access.actor.leaves if isinstance(leaf.step, Post)}
+    posted = [(access.section.counters[name].id, box(access.section.counters[name].rect, name)) for name in names]
     for counter in earlier.shape.counters:
-        if counter.id not in ids:
+        edges = box(counter.rect, counter.name)
+        if not any(number == counter.id and overlaps(there, edges) for number, there in posted):
             continue
         for place in access.classes:
-            inside = overlaps(box(counter.rect, counter.name), point(place.site))
+            inside = overlaps(edges, point(place.site))
             if inside and access.local.all.get((place.number, counter.engine), -1) < last:
                 raise OrderRefused(
                     f"section {access.instance} posts to a counter that section {last} may still wait for",

@@ -2,8 +2,8 @@
 domains.
 
 Steps stand twice: `step` as written (SITE_X, SITE_Y count inside the process's rectangle), `placed` with SITE_X,
-SITE_Y counted over the whole section, so that expressions of different processes can be compared. A loop of one turn is
-no loop: it stands as its steps, with its variable 0 (`resident`), for the prover too.
+SITE_Y counted over the whole section, so that expressions of different processes can be compared. The
+steps are those of `resident`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pavane.ir.program import (
     Reserve,
     Send,
     Shape,
+    ShapeSchedule,
     Step,
     Store,
     Wait,
@@ -40,9 +41,9 @@ from pavane.ir.program import (
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.walk import operands, substituted
 from pavane.verify.check.boxes import Box, box
+from pavane.verify.check.resident import form_of
 
 Nest = tuple[tuple[str, Quasi], ...]
-ONE = quasi(1)
 
 
 @dataclass(frozen=True)
@@ -137,32 +138,20 @@ class Section:
         return self.domains[key]
 
 
-def section_of(shape: Shape, symbols: Domain) -> Section:
-    """Number and place the steps of every process."""
-    return Section(shape, tuple(_actor(shape, number, p) for number, p in enumerate(shape.processes)), symbols)
+def section_of(shape: Shape, symbols: Domain, schedule: ShapeSchedule) -> Section:
+    """Number and place the steps of every process, in the form that the schedule is about."""
+    processes = form_of(shape, symbols, schedule.schedule)
+    return Section(shape, tuple(_actor(shape, number, p) for number, p in enumerate(processes)), symbols)
 
 
 def _actor(shape: Shape, number: int, process: Process) -> Actor:
     where = f"section shape {shape.name}, process {process.name}"
     edges = box(process.rect, where)
     shift = {SITE_X: quasi(SITE_X) - edges[0], SITE_Y: quasi(SITE_Y) - edges[2]} if edges[0] or edges[2] else {}
-    leaves, body = [], resident(process.body)
-    for index, (nest, path, step) in enumerate(_numbered(body, (), ())):
+    leaves = []
+    for index, (nest, path, step) in enumerate(_numbered(process.body, (), ())):
         leaves.append(Leaf(index, nest, path, step, substituted(step, shift) if shift else step))
-    return Actor(number, process, where, edges, tuple(leaves), body)
-
-
-def resident(body: tuple[Node, ...], zeros: tuple[str, ...] = ()) -> tuple[Node, ...]:
-    """The same steps without the loops of one turn."""
-    nodes: list[Node] = []
-    for node in body:
-        if not isinstance(node, Loop):
-            nodes.append(substituted(node, dict.fromkeys(zeros, 0)) if zeros else node)
-        elif node.extent == ONE:
-            nodes.extend(resident(node.body, (*zeros, node.var)))
-        else:
-            nodes.append(Loop(node.var, node.extent, resident(node.body, zeros)))
-    return tuple(nodes)
+    return Actor(number, process, where, edges, tuple(leaves), process.body)
 
 
 def _numbered(

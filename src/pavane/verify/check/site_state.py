@@ -25,11 +25,7 @@ def footprint(to: Rect, doer: Box, width: int, height: int, where: str) -> np.nd
     """How many of the doer's sites name each site (row, column) of the grid in `to`; refuses what lies outside the
     grid.
     """
-    x0, x1, y0, y1 = doer
-    site_y, site_x = np.mgrid[0 : y1 - y0, 0 : x1 - x0]
-    values = {SITE_X: site_x, SITE_Y: site_y}
-    edges = [np.broadcast_to(_on_sites(edge, values, where), site_x.shape) for edge in (to.x0, to.x1, to.y0, to.y1)]
-    left, right, top, bottom = edges
+    left, right, top, bottom = edges_on_sites(to, doer, where)
     if (left < 0).any() or (top < 0).any() or (right > width).any() or (bottom > height).any():
         raise BalanceRefused(
             "a step names sites outside its section's sites", where=where, available=f"{width} x {height} sites"
@@ -40,6 +36,14 @@ def footprint(to: Rect, doer: Box, width: int, height: int, where: str) -> np.nd
     for y, x, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
         np.add.at(marks, (y, x), sign)
     return marks.cumsum(0).cumsum(1)[:height, :width]
+
+
+def edges_on_sites(to: Rect, doer: Box, where: str) -> list[np.ndarray]:
+    """x0, x1, y0, y1 of a rectangle as each of the doer's sites names it: arrays [row, column]."""
+    x0, x1, y0, y1 = doer
+    site_y, site_x = np.mgrid[0 : y1 - y0, 0 : x1 - x0]
+    values = {SITE_X: site_x, SITE_Y: site_y}
+    return [np.broadcast_to(_on_sites(edge, values, where), site_x.shape) for edge in (to.x0, to.x1, to.y0, to.y1)]
 
 
 def _on_sites(value: Quasi, sites: Mapping[str, np.ndarray], where: str) -> np.ndarray:

@@ -30,7 +30,7 @@ from pavane.ir.program import (
     Store,
 )
 from pavane.ir.quasi import ZERO, Quasi, lower, quasi, upper
-from pavane.ir.walk import operands, substituted, window_guard, window_spans
+from pavane.ir.walk import operands, window_guard, window_spans
 from pavane.reject import MeaningRefused, OrderRefused, OutsideFragment
 from pavane.verify.check.inequalities import Counted, never_negative
 from pavane.verify.check.section import Actor, Leaf, Section
@@ -166,21 +166,17 @@ def _push(shared: Shared, place: Place, name: str, value: Value | None) -> None:
     done = None
     if value is not None:
         done = replace(value, base=value.term(place.where), addends=())
-        done = done if leader is None else _delivered(shared, done, leader, name)
+        done = done if leader is None else done.substituted(_own_coordinate(shared, leader, name))
     token = (name, ordinal(place.actor, place.leaf, Push, name))
     if token in shared.tokens and shared.tokens[token] != done:
         raise OutsideFragment(f"two processes fill {name} with different maps", where=place.where)
     shared.tokens[token] = done
 
 
-def _delivered(shared: Shared, value: Value, leader: Actor, name: str) -> Value:
-    """What all members of a multicast get: the leader's value with the leader's coordinate along the multicast."""
-    along = {SITE_X: leader.box[0]} if shared.section.fifos[name].kind == "MULTICAST_ROW" else {SITE_Y: leader.box[2]}
-    rows, cols = (
-        None if p is None else Piece(p.offset.substitute(along), substituted(p.span, along))
-        for p in (value.rows, value.cols)
-    )
-    return Value(substitute(value.base, along), (), rows, cols, substituted(value.guards, along), value.loaded)
+def _own_coordinate(shared: Shared, leader: Actor, name: str) -> dict[str, int]:
+    """All members of a multicast get the leader's value, with the leader's coordinate along the multicast."""
+    row = shared.section.fifos[name].kind == "MULTICAST_ROW"
+    return {SITE_X: leader.box[0]} if row else {SITE_Y: leader.box[2]}
 
 
 def _store(shared: Shared, place: Place, step: Store, buffers: Buffers) -> None:

@@ -5,9 +5,9 @@ reductions that the checker makes have fresh variables (`%k1`, ...), which no pr
 captures.
 
 `normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies
-index expressions over the domain (a variable or a floor with one possible value becomes that value), and drops what
-says nothing of the value: a dtype that an operator other than `cast` carries, the range that is promised of an index.
-Equal normal forms are equal functions over the reals; the converse is not claimed.
+index expressions over the domain (a variable or a floor with one possible value becomes that value), and drops a dtype
+that an operator other than `cast` carries (it says nothing). Equal normal forms are equal functions over the reals; the
+converse is not claimed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
 def _index(index: Index, domain: Domain) -> Index:
     if isinstance(index, Quasi):
         return simplify(index, domain)
-    return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), 0, 1)
+    return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), index.lo, index.hi)
 
 
 def simplify(value: Quasi, domain: Domain) -> Quasi:

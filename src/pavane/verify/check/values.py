@@ -7,12 +7,14 @@ guards is empty; outside nothing may be read. `evaluation` makes values, step by
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pavane.ir.expr import Expr
+from pavane.ir.expr import Expr, substitute
 from pavane.ir.program import Generic, MatmulTiles, Span, Store
 from pavane.ir.quasi import ZERO, Domain, Quasi, quasi
+from pavane.ir.walk import substituted
 from pavane.reject import MeaningRefused
 from pavane.verify.check.inequalities import Counted
 from pavane.verify.check.section import Actor, Leaf, Section
@@ -78,6 +80,16 @@ class Value:
         if len(done) != len(self.addends):
             raise MeaningRefused("a sum is read before the loop that completes it has ended", where=where)
         return total(self.base, done)
+
+    def substituted(self, bindings: Mapping[str, Quasi | int]) -> Value:
+        """With variables replaced everywhere; for a value without strips."""
+        rows, cols = (
+            None if p is None else Piece(p.offset.substitute(bindings), substituted(p.span, bindings))
+            for p in (self.rows, self.cols)
+        )
+        addends = tuple(substitute(a, bindings) for a in self.addends if not isinstance(a, Strip))
+        guards = substituted(self.guards, bindings)
+        return replace(self, base=substitute(self.base, bindings), addends=addends, rows=rows, cols=cols, guards=guards)
 
     def joined(self, after: Value) -> Value | None:
         """Both, where `after` fills the rows (or the columns) beside it with the same term under the same guards."""

@@ -1,0 +1,73 @@
+"""A layer of real width of each model, simulated on a Wormhole with real numbers: sections on disjoint rectangles at
+once, and results handed over on the sites.
+
+The program as a whole is compared with the reference forward in float64; its operands are rounded to TF32 (11
+significand bits), and each section by itself is within the bound that this gives it. Llama-3.1-8B's layer is
+bench/full_layer.py's: it takes minutes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from bench.model_shapes import MODELS, rope_frequencies
+from msgspec.structs import replace
+
+from pavane.ir.program import Program
+from pavane.targets.load import load_target
+from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
+from tests.chips.test_decoders_on_chips import centred_relative_rms
+from tests.decoders import compile_decoder, random_weights, run_simulator, stored_dtype, stored_weights
+
+LIMIT = 2.0**-8  # of operands with 11 significand bits after some ten sections
+CONTEXT = 24
+ODD = {"width": 200, "feed_forward": 333, "heads": 7, "kv_heads": 1, "head_width": 42, "vocabulary": 101}
+
+
+def one_layer(name: str, **figures: int) -> DecoderConfig:
+    config = MODELS[name]
+    local = tuple(n for n in config.local_layers if n < 1)
+    frequencies = rope_frequencies(figures.get("head_width", config.head_width))
+    return replace(
+        config,
+        **{"layers": 1, "vocabulary": 96, "local_layers": local, "rope_inverse_frequencies": frequencies, **figures},
+    )
+
+
+def is_joined(program: Program) -> bool:
+    """Something lies on the sites, and some sections run at once."""
+    waves = Counter(instance.wave for instance in program.instances if instance.wave >= 0)
+    return any(t.home == "sites" for t in program.tensors) and max(waves.values(), default=0) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "rows", "block", "tokens"),
+    [
+        (one_layer("smollm2-135m"), 1, 1, 3),
+        (one_layer("smollm2-135m"), "rows", 3, 5),
+        (one_layer("qwen3-0.6b"), "rows", 3, 5),
+        (one_layer("gemma-3-270m"), 1, 1, 3),
+        (one_layer("gemma-3-270m"), "rows", 3, 5),
+        (one_layer("smollm2-135m", **ODD), 1, 1, 4),
+        (one_layer("smollm2-135m", **ODD), "rows", 3, 7),
+    ],
+    ids=["SmolLM2", "SmolLM2 prompt", "Qwen3 prompt", "Gemma", "Gemma prompt", "odd", "odd prompt"],
+)
+def test_a_layer_says_what_the_reference_says(config, rows, block, tokens):
+    target = load_target("wormhole_n150")
+    program = compile_decoder(config, target, rows, quantised=True, contract="FLOAT", context=CONTEXT)
+    assert is_joined(program)
+    plain = random_weights(config, 11)
+    arrays = stored_weights(config, plain, True)
+    if config.local_rope_inverse_frequencies:
+        arrays["local_rope_inverse_frequencies"] = np.array(config.local_rope_inverse_frequencies, np.float32)
+    meant = {n: dequantise_q8(arrays[n]) if stored_dtype(a.shape, True) == "q8_0" else a for n, a in plain.items()}
+    ids = [int(t) for t in np.random.default_rng(11).integers(0, config.vocabulary, tokens)]
+    expected = decoder_reference(config, meant, ids, np.float64)
+    found = run_simulator(program, target, arrays, ids, block)
+    assert centred_relative_rms(found, expected) < LIMIT
+    print("RMS", centred_relative_rms(found, expected))
