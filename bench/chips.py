@@ -4,7 +4,9 @@
 
 A line a model, chip and program: seconds of compile + verify (cold, this process, one core), bytes of the artefact,
 sections; of `decode`, at the middle of the context: simulated milliseconds a token, and bytes read from and written to
-DRAM over the bytes of the weights that a token reads, and over those and the live rows of the caches, each read once.
+DRAM over the bytes of the weights that a token reads, and over those and the live rows of the caches, each read once;
+the same of the program without `pack` and `forward`: each section has the whole grid, every result goes through the
+memory beside the chip.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from pavane import api
 from pavane.ir.digest import canonical_bytes
 from pavane.ir.program import Program
 from pavane.ir.types import row_bytes
+from pavane.passes.forward import Forwarded
+from pavane.passes.pack import Packed
+from pavane.passes.planning import Planning
+from pavane.pipeline import compile_joined
 from pavane.reject import SpatialReject
 from pavane.sim import simulate
 from pavane.targets.descriptor import SpatialTarget
@@ -27,8 +33,9 @@ from pavane.targets.load import load_target
 from pavane.tensor_graph.forward import DecoderConfig
 
 CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
+SIMULATED = ("ms/token", "DRAM/weights", "DRAM/(weights+cache)")
 HEADINGS = (
-    "model", "chip", "program", "compile s", "bytes", "sections", "ms/token", "DRAM/weights", "DRAM/(weights+cache)",
+    "model", "chip", "program", "compile s", "bytes", "sections", *SIMULATED, *(f"{name} apart" for name in SIMULATED),
     "simulate s",
 )  # fmt: skip
 
@@ -70,18 +77,27 @@ def _measured(
     seconds = time.perf_counter() - start
     compiled = (f"{seconds:.1f}", str(len(canonical_bytes(program))), str(len(program.instances)))
     if rows != 1 or arguments.no_simulation:
-        return (*compiled, "", "", "", "")
-    return (*compiled, *_simulated(program, chip, config, arguments.context // 2))
+        return (*compiled, *[""] * (2 * len(SIMULATED) + 1))
+    start = time.perf_counter()
+    joined = _simulated(program, chip, config, arguments.context // 2)
+    apart = _simulated(_apart(source, chip), chip, config, arguments.context // 2)
+    return (*compiled, *joined, *apart, f"{time.perf_counter() - start:.1f}")
+
+
+def _apart(source: api.Source, chip: SpatialTarget) -> Program:
+    """Nothing packed, nothing forwarded."""
+    sections = source.sections(chip)
+    whole = (0, 0, chip.grid.width, chip.grid.height)
+    packed = Packed(sections, (whole,) * len(sections), tuple(range(len(sections))))
+    return compile_joined(source.name, Forwarded(packed, chip), chip, Planning())
 
 
 def _simulated(program: Program, chip: SpatialTarget, config: DecoderConfig, position: int) -> tuple[str, ...]:
-    start = time.perf_counter()
     result = simulate(program, chip, symbols={"pos": position}, functional=False)
     moved = sum(channel.read_bytes + channel.written_bytes for channel in result.channels)
     milliseconds = 1e3 * result.cycles / chip.clock_hz
-    seconds = time.perf_counter() - start
     weights, cache = weight_bytes_a_token(config), _live_cache_bytes(program, position)
-    return f"{milliseconds:.3f}", f"{moved / weights:.3f}", f"{moved / (weights + cache):.3f}", f"{seconds:.1f}"
+    return f"{milliseconds:.3f}", f"{moved / weights:.3f}", f"{moved / (weights + cache):.3f}"
 
 
 def _live_cache_bytes(program: Program, position: int) -> int:

@@ -2,8 +2,9 @@
 
     python bench/joins.py [--models A,B] [--chips X,Y] [--passes P,Q] [--out bench/results/joins]
 
-Of every model one layer (and a small vocabulary), decode and prompt, and two of its products over many rows; the time
-of the sections that a choice touches (with the rest of their waves), as chosen and with that one choice the other way:
+Of every model one layer (and a small vocabulary), decode and prompt, and its independent products over 256 rows; the
+time of the waves that a choice changes (those too whose plans change with the local memory that it takes), as chosen
+and with that one choice the other way:
 
     pack          a run of independent sections at once, or one after the other
     forward       a tensor with a copy on every site, or beside the chip, the other tensors as chosen
@@ -27,7 +28,8 @@ from model_shapes import MODELS, stored_weights
 from msgspec.structs import replace
 
 from pavane import api
-from pavane.ir.program import Join, Program
+from pavane.ir.digest import digest
+from pavane.ir.program import Join, Program, Shape
 from pavane.passes.compose import compose
 from pavane.passes.forward import Forwarded, candidates, forward, with_copies
 from pavane.passes.fuse_readers import with_readers
@@ -41,6 +43,7 @@ from pavane.sim import simulate
 from pavane.targets.descriptor import SpatialTarget, target_digest
 from pavane.targets.load import load_target
 from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.graph import Graph
 
 CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
 PASSES = ("pack", "forward", "fuse_readers")
@@ -111,16 +114,27 @@ def _arguments() -> argparse.Namespace:
 
 
 def _sources(config: DecoderConfig) -> Iterator[tuple[str, api.Source]]:
-    """One layer of a decoder with its ends, and the widest and a narrow one of its products over many rows."""
+    """One layer of a decoder with its ends, and its independent products over many rows."""
     local = tuple(n for n in config.local_layers if n < 1)
     one = replace(config, layers=1, vocabulary=_VOCABULARY, local_layers=local)
     for rows, name in ((1, "decode"), ("rows", "prompt")):
         yield name, api.decoder(one, stored_weights(one), rows=rows, contract="FLOAT", context=_CONTEXT)
-    for name, k, n in (
-        ("gate", config.width, config.feed_forward),
-        ("keys", config.width, config.kv_heads * config.head_width),
+    heads = (config.heads, config.kv_heads, config.kv_heads)
+    for name, widths in (
+        ("q, k, v", [n * config.head_width for n in heads]),
+        ("gate, up", [config.feed_forward, config.feed_forward]),
     ):
-        yield f"{name}, {_MANY_ROWS} rows", api.op(f"matmul:{_MANY_ROWS},{k},{n}:bf16")
+        yield f"{name} of {_MANY_ROWS} rows", _products(config.width, widths)
+
+
+def _products(depth: int, widths: Sequence[int]) -> api.Source:
+    """Products of one input over many rows, of these widths."""
+    authored = Graph("products")
+    rows = authored.input("a", (_MANY_ROWS, depth), "bf16")
+    for number, width in enumerate(widths):
+        weight = authored.weight(f"w{number}", (depth, width), "bf16")
+        authored.output(f"y{number}", authored.matmul(rows, weight))
+    return api.graph(authored)
 
 
 class _Deciding:
@@ -130,7 +144,7 @@ class _Deciding:
         self._target, self._planning = target, Planning()
         self._packed = pack(source.sections(target), target, self._planning)
         self._forwarded = forward(self._packed, target, self._planning)
-        self._compiled: dict[tuple[str, str, Kinds | None], Program] = {}
+        self._compiled: dict[str, Program] = {}
         self._cycles: dict[tuple[Forwarded, tuple[int, ...]], int] = {}
 
     def compared(self, name: tuple[str, str, str], passes: Sequence[str]) -> Iterator[Compared]:
@@ -171,17 +185,29 @@ class _Deciding:
         chosen = frozenset(t.name for s in packed.sections for t in s.tensors if t.home == "sites")
         for candidate in candidates(self._packed, self._target, self._planning):
             own = f"forward {candidate.names[0]} "
-            touched = [i for i, s in enumerate(packed.sections) if _binds(s, candidate.names)]
-            join = next(j for j in packed.sections[touched[0]].shapes[0].joins if j.what.startswith(own))
-            waves = {packed.waves[i] for i in touched}
-            sections = [i for i, wave in enumerate(packed.waves) if wave in waves]
+            first = next(s for s in packed.sections if _binds(s, candidate.names))
+            join = next(j for j in first.shapes[0].joins if j.what.startswith(own))
             flipped = with_copies(self._packed, chosen ^ frozenset(candidate.names), self._target)
-            yield join, self._timed(self._forwarded, sections), self._timed(flipped, sections)
+            yield join, self._differing(self._forwarded, flipped), self._differing(flipped, self._forwarded)
+
+    def _differing(self, mine: Forwarded, other: Forwarded) -> _Timed:
+        """The waves of a program in which a section is compiled to another one than in the other program."""
+
+        def timed() -> int:
+            waves = mine.packed.waves
+            differ = {wave for i, wave in enumerate(waves) if self._shape(mine, i) != self._shape(other, i)}
+            return self._cycles_together(mine, tuple(i for i, wave in enumerate(waves) if wave in differ))
+
+        return timed
+
+    def _shape(self, of: Forwarded, number: int) -> Shape:
+        section = self._section(of.packed.sections[number], part_of(of.target, of.packed.places[number]))
+        return replace(section.shapes[0], joins=(), plan=None)
 
     def _fuse_readers(self) -> Iterator[tuple[Join, _Timed, _Timed]]:
         packed, seen = self._forwarded.packed, set()
         for section, place in zip(packed.sections, packed.places, strict=True):
-            key = self._planning.key(section), place
+            key = self._planning.key(section), place[2:]
             part = part_of(self._forwarded.target, place)
             fused = self._planning.fused(section, part)
             if key in seen or fused is None:
@@ -215,6 +241,12 @@ class _Deciding:
 
     def _section(self, section: Program, part: SpatialTarget, kinds: Kinds | None = None) -> Program:
         """A section through every pass but the last; `kinds`: what is multicast, whatever the comparison says."""
+        key = digest([section, target_digest(part), tuple(sorted((kinds or {}).items())), kinds is None])
+        if key not in self._compiled:
+            self._compiled[key] = self._through_passes(section, part, kinds)
+        return self._compiled[key]
+
+    def _through_passes(self, section: Program, part: SpatialTarget, kinds: Kinds | None) -> Program:
         program = tile(replace(section, target_digest=target_digest(part)), part)
         for entry in PASS_ORDER[1:-1]:
             forced = entry.name == "fuse_readers" and kinds is not None

@@ -84,6 +84,11 @@ class Session:
         self.position += 1
         return np.array(self._decoder.tensor("logits")[-1])
 
+    @property
+    def waited(self) -> tuple[float, ...]:
+        """Of each worker's time in the decoding of tokens, the part in which it waited for others: their imbalance."""
+        return tuple(float(part) for part in self._decoder.waited())
+
     def generate(
         self, ids: Sequence[int], sampler: Sampler, max_tokens: int, end_ids: Sequence[int] = ()
     ) -> Iterator[int]:

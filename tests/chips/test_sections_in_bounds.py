@@ -91,9 +91,28 @@ def worst_of_sections(name: str, rows: int | str, target: SpatialTarget) -> dict
     return worst
 
 
+def ratios(config, rows, context):
+    """Of each section of a decoder by itself, on random operands: its name, and the worst error over its bound."""
+    target, rng = load_target("wormhole_n150"), np.random.default_rng(5)
+    forward = decoder_sections(config, stored_weights(config), target, rows=rows, contract="FLOAT", context=context)
+    wanted = {"pos": 0 if rows == 1 else 11, "rows": 1 if rows == 1 else 7}
+    for section in forward.sections:
+        program = run_passes(by_itself(section), target)
+        symbols = {s.name: wanted[s.name] for s in program.symbols}
+        if any(t.role == "STATE" for t in program.tensors):
+            symbols["pos"] = 0
+        greatest = {s.name: s.hi for s in program.symbols}
+        given = {t.name: array(t, symbols, greatest, rng) for t in program.tensors if t.role in ("INPUT", "WEIGHT")}
+        resident = {n: a for n, a in given.items() if any(t.name == n and t.role == "WEIGHT" for t in program.tensors)}
+        simulator = Simulator(program, target, resident, timing=False)
+        result = simulator.launch(symbols, {n: a for n, a in given.items() if n not in resident})
+        after = {**given, **result.outputs, **result.state}
+        yield section.name, worst_ratio(program, given, after, symbols, 0, target)
+
+
 @pytest.mark.parametrize("rows", [1, "rows"])
 @pytest.mark.parametrize("name", sorted(SMALL))
 def test_each_section_of_a_layer_is_within_its_bound(name, rows):
-    worst = worst_of_sections(name, rows, load_target("wormhole_n150"))
-    assert max(worst.values()) <= 1, worst
-    assert sum(ratio > 0 for ratio in worst.values()) >= 7
+    found = dict(ratios(small(name), rows, CONTEXT))
+    assert all(ratio <= 1 for ratio in found.values()), found
+    assert sum(ratio > 0 for ratio in found.values()) >= 7

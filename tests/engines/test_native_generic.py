@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pavane import native
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, at, fn
 from pavane.ir.quasi import quasi
+from pavane.native.index import lane_offsets
 from pavane.targets.load import load_target
 from tests.engines.native_programs import accepted, as_numbers, as_stored, generic_program
 from tests.examples import COL, GEN_K, ROW, span
@@ -202,14 +203,40 @@ def test_an_empty_sum_is_nothing():
 # --- element types --------------------------------------------------------------------------------------------------
 
 
+C = quasi(COL)
+NEAR = [C // 2, 4 * (C // 2) - C + 1, 47 - C, 8 * (C // 8) + 3, C - 3 * ((C + 5) // 4) + 40, C // 16 + 7]
+FAR = [(C * 5) % 32, 2 * C, C // 3]
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i8", "i32", "q8_0"])
-@pytest.mark.parametrize("index", [quasi(COL), quasi(COL) + 16, quasi(COL) + 3, (quasi(COL) * 5) % 32, quasi(4)])
+@pytest.mark.parametrize("index", [C, C + 16, C + 3, quasi(4), *NEAR, *FAR])
 def test_reading_every_type(dtype, index):
     values = np.random.default_rng(1).integers(-100, 101, (3, 96)).astype(F32)
     stored = as_stored(values * (1 if dtype.startswith("i") else F32(0.37)), dtype)
     found = run(at("x", ROW, index), {"x": (stored, dtype)}, 3, 33)
     columns = [index.evaluate({COL: c}) for c in range(33)]
     assert np.array_equal(found, as_numbers(stored, dtype)[:, columns])
+
+
+def test_which_columns_are_near_each_other():
+    """The same from every multiple of 16 on: what is said of the first 16 holds for all."""
+    for index in (*NEAR, 2 * C, (C // 2 + 1) // 2):
+        offsets = lane_offsets(index, COL)
+        for first in (0, 16, 32, 80):
+            values = [index.evaluate({COL: first + lane}) for lane in range(16)]
+            assert offsets == tuple(v - values[0] for v in values)
+    for index in (C // 3, (C * 5) % 32, (C + quasi("pos")) // 2):
+        assert lane_offsets(index, COL) is None
+    assert lane_offsets(quasi("pos") // 3, COL) == (0,) * 16
+
+
+@pytest.mark.parametrize("extent", [5, 16, 40])
+def test_a_sum_over_neighbours_swapped(extent):
+    k = quasi(GEN_K)
+    x = np.random.default_rng(extent).integers(-9, 10, (3, extent + 1)).astype(F32)
+    found = run_f32(Reduce("SUM", GEN_K, quasi(extent), at("x", ROW, 4 * (k // 2) - k + 1)), x, cols=1)
+    columns = [4 * (j // 2) - j + 1 for j in range(extent)]
+    assert np.array_equal(found[:, 0], x[:, columns].sum(axis=1))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

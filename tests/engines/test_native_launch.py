@@ -144,6 +144,31 @@ def test_sharing_takes_no_weights():
             native.load(norm_product_host(HOST), HOST, weights={}, share=first, accept=accepted)
 
 
+def test_an_input_that_is_in_place_is_not_copied(ready):
+    place = ready.input("x", {"rows": 2})
+    place[...] = np.arange(128).reshape(2, 64) / 64
+    ready.launch({"rows": 2}, {"x": place})
+    found = ready.tensor("y").copy()
+    ready.launch({"rows": 2}, {"x": X})
+    assert np.array_equal(place, X)
+    ready.launch({"rows": 2}, {"x": np.arange(128, dtype=np.float32).reshape(2, 64) / 64})
+    assert np.array_equal(ready.tensor("y"), found)
+
+
+def test_the_same_bytes_in_another_order_are_copied(ready):
+    place = ready.input("x", {"rows": 2})
+    place[...] = np.arange(128).reshape(2, 64)
+    ready.launch({"rows": 2}, {"x": place[:, ::-1][:, ::-1]})
+    ready.launch({"rows": 2}, {"x": np.broadcast_to(place[:1], (2, 64))})
+    assert np.array_equal(place[1], np.arange(64))
+
+
+@pytest.mark.parametrize("name", ["w", "y", "z"])
+def test_only_inputs_have_a_place(ready, name):
+    with pytest.raises(LaunchReject, match="no such input"):
+        ready.input(name, {"rows": 2})
+
+
 def test_weights_are_used_in_place():
     weights = arrays()
     with native.load(norm_product_host(HOST), HOST, weights=weights, accept=accepted) as ready:

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from pavane import native
-from pavane.ir.program import Tree
+from pavane.ir.program import Program, Tree
 from pavane.native.compile import Loaded
-from pavane.native.cpu import host_cpu
+from pavane.native.cpu import Cpu, host_cpu
 from pavane.native.layout import program_layout
 from pavane.native.memory import Memory
 from pavane.native.runtime import NativeProgram, compile_program
@@ -120,13 +120,18 @@ def test_ragged_products_along_k(m, n, k, fused):
     assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(7, 64, 6), (8, 64, 2), (9, 130, 70), (33, 65, 64), (12, 64, 7)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(7, 64, 6), (8, 64, 2), (9, 130, 70), (33, 65, 64), (12, 64, 7), (9, 65, 256), (8, 64, 302), (11, 128, 515)],
+)
 def test_pairs_of_bf16_are_two_fused_terms_in_order(m, n, k):
     found, expected = product("bf16", "bf16", m, n, k, Tree(0, 1, True), False, initial=0.5)
     assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 15, 2), (4, 64, 5), (33, 81, 65), (1, 17, 40)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (3, 15, 2), (4, 64, 5), (33, 81, 65), (1, 17, 40), (9, 64, 128), (13, 70, 261)]
+)
 def test_ragged_products_across_columns(m, n, k):
     found, expected = product("f32", "bf16", m, n, k, Tree(0, 1, True), False, initial=-2.5)
     assert np.array_equal(found, expected)
@@ -167,23 +172,52 @@ def extreme_quants(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
     return stored.reshape(rows, -1)
 
 
-@pytest.mark.skipif(host_cpu().machine not in ("x86_64", "amd64"), reason="features of another kind of processor")
-@pytest.mark.parametrize("feature", ["", "avx512vnni", "avx512f"])
-def test_processors_agree_to_the_bit(feature):
-    """With and without the dot instructions and the wide registers (the code is told that the processor has none)."""
+LESS = {
+    "nothing": (),
+    "no byte dots": ("avx512vnni", "avxvnni"),
+    "no pairs": ("avx512bf16",),
+    "narrow": ("avx512vl", "avx512bw", "avxvnni"),
+}
+ON_X86 = pytest.mark.skipif(host_cpu().machine not in ("x86_64", "amd64"), reason="features of another kind of chip")
+
+
+def poorer(less: tuple[str, ...]) -> Cpu:
+    """This processor, described without these features."""
     cpu = host_cpu()
-    if feature:
-        less = ("avx512vnni", "avxvnni") if feature == "avx512vnni" else ("avx512vl", "avx512bw", "avxvnni")
-        missing = [f for f in cpu.features.split(",") if f.startswith("+") and f[1:] not in less]
-        cpu = replace(cpu, features=",".join([*missing, *(f"-{f}" for f in less)]))
-        assert not cpu.block_dot
-    rng = np.random.default_rng(3)
+    kept = [f for f in cpu.features.split(",") if f[1:] not in less]
+    return replace(cpu, features=",".join([*kept, *(f"-{f}" for f in less)]))
+
+
+def on_processor(cpu: Cpu, program: Program, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     host = load_target("host", 1)
+    layout = program_layout(program, host)
+    loaded = Loaded(compile_program(program, layout, cpu))
+    with NativeProgram(program, layout, loaded, Memory(program, {"B": b}, None)) as ready:
+        ready.launch({}, {"A": a})
+        return ready.tensor("Y").copy()
+
+
+@ON_X86
+@pytest.mark.parametrize("less", LESS)
+def test_processors_agree_to_the_bit_on_blocks(less):
+    """With and without the dot instructions and the wide registers (the code is told that the processor has none)."""
+    cpu = poorer(LESS[less])
+    assert cpu.block_dot <= (less in ("nothing", "no pairs"))
+    rng = np.random.default_rng(3)
     for m in (1, 7):
-        a, b = extreme_quants(rng, m, 128), extreme_quants(rng, 6, 128)
-        program = product_program(host, "q8_0", "q8_0", m, 6, 128, Tree(0, 1, True), True)
-        layout = program_layout(program, host)
-        loaded = Loaded(compile_program(program, layout, cpu))
-        with NativeProgram(program, layout, loaded, Memory(program, {"B": b}, None)) as ready:
-            ready.launch({}, {"A": a})
-            assert np.array_equal(ready.tensor("Y"), block_product(np.zeros((m, 6), F32), a, b, 1))
+        a, b = extreme_quants(rng, m, 128), extreme_quants(rng, 38, 128)
+        program = product_program(load_target("host", 1), "q8_0", "q8_0", m, 38, 128, Tree(0, 1, True), True)
+        assert np.array_equal(on_processor(cpu, program, a, b), block_product(np.zeros((m, 38), F32), a, b, 1))
+
+
+@ON_X86
+@pytest.mark.parametrize("less", LESS)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_processors_agree_to_the_bit_across_columns(less, dtype):
+    cpu, tree = poorer(LESS[less]), Tree(0, 1, True)
+    assert cpu.pair_dot <= (less in ("nothing", "no byte dots"))
+    rng = np.random.default_rng(4)
+    a, b = numbers(rng, (9, 140), dtype), numbers(rng, (140, 70), dtype)
+    program = product_program(load_target("host", 1), dtype, dtype, 9, 70, 140, tree, False)
+    expected = tree_product(np.zeros((9, 70), F32), as_numbers(a, dtype), as_numbers(b, dtype).T, tree)
+    assert np.array_equal(on_processor(cpu, program, a, b), expected)

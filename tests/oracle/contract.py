@@ -46,6 +46,7 @@ def require_contract(program: Program, target: SpatialTarget) -> None:
     for instance in program.instances:
         _bindings(program, instance)
     _runs(program)
+    _own_ids(program)
     for counter in program.counters:
         _misuse(counter.ahead == 0, f"{counter.name} starts ahead: its waits do not take whole rounds")
         _waiters(counter, ((w.engine, w.rect) for w in program.workers if _waits(w.body, counter.name)), exactly=False)
@@ -245,6 +246,15 @@ def _runs(program: Program) -> None:
 
 def _once(process: Process, sites: list[Site]) -> None:
     _misuse(sorted(sites) == sorted(_sites(process.rect)), f"{process.name} is not run once on each of its sites")
+
+
+def _own_ids(program: Program) -> None:
+    """The program's own counters live as long as it does: no other has their number on their sites."""
+    others = [c for shape in program.shapes for c in shape.counters]
+    for i, counter in enumerate(program.counters):
+        for other in (*program.counters[i + 1 :], *others):
+            apart = counter.id != other.id or not _sites(counter.rect) & _sites(other.rect)
+            _misuse(apart, f"{counter.name} and {other.name} are one counter of the chip")
 
 
 def _waits(body: Iterable, counter: str) -> bool:

@@ -72,6 +72,8 @@ def run(
     timing = session.timing
     say(f"prompt {timing.prompt_tokens} tokens, {timing.prompt_rate:.1f} tokens/s")
     say(f"generation {timing.tokens} tokens, {timing.rate:.1f} tokens/s")
+    if len(session.waited) > 1 and timing.tokens > 1:
+        say("workers waited for each other " + ", ".join(f"{part:.0%}" for part in session.waited) + " of that time")
     say(f"ready after {ready_seconds:.1f} s on {target.description}")
     for artefact in (session.decode, session.prompt):
         say(f"certified: {_certified(artefact)}")

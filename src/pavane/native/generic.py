@@ -17,9 +17,9 @@ from pavane.ir.quasi import Quasi
 from pavane.ir.types import Q8_BLOCK
 from pavane.native.elements import gather_lanes, load_element, load_lanes, store_block, store_lanes
 from pavane.native.functions import FUNCTIONS, apply_function, f32_text
-from pavane.native.index import Scope, emit_guards, emit_index, emit_lanes, emit_length, moves_by_one
+from pavane.native.index import Scope, emit_guards, emit_index, emit_lanes, emit_length, lane_offsets, moves_by_one
 from pavane.native.panels import store_panel_block
-from pavane.native.text import F32, I64, IOTA, LANES, MASK, Code, halving_sums
+from pavane.native.text import F32, I64, IOTA, LANES, MASK, Code, halving_sums, shuffle
 from pavane.reject import OutsideFragment
 
 _ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -139,9 +139,10 @@ class _Writer:
             return code.splat(
                 "float", LANES, code.value(f"extractelement <1 x float> {halving_sums(code, [total], LANES)}, i64 0")
             )
-        return code.splat(
-            "float", LANES, code.call(f"llvm.vector.reduce.fmax.v{LANES}f32", "float", f"{F32} {total}", F32)
-        )
+        for half in (8, 4, 2, 1):  # every lane meets the one so far away: all have the greatest
+            picks = [lane ^ half for lane in range(LANES)]
+            total = self._larger(shuffle(code, "float", LANES, total, "poison", picks), total)
+        return total
 
     def _add(self, a: str, b: str) -> str:
         return self.code.value(f"fadd {F32} {a}, {b}")
@@ -196,10 +197,23 @@ class _Writer:
         if variable not in row.variables() and _consecutive(operand, column, variable):
             first = emit_index(code, column, {**point.scope, variable: point.start})
             return load_lanes(code, operand.dtype, self._row(operand, row, point.scope), first, point.mask)
+        offsets = lane_offsets(column, variable)
+        if variable not in row.variables() and offsets and operand.dtype != "q8_0" and _near(offsets):
+            first = emit_index(code, column, {**point.scope, variable: point.start})
+            return self._nearby(operand.dtype, self._row(operand, row, point.scope), first, offsets, point.mask)
         lanes = self._lanes(point)
         rows, columns = (emit_lanes(code, q, point.scope, variable, lanes) for q in (row, column))
         mask = _ALL if point.mask is None else point.mask
         return gather_lanes(code, operand.dtype, operand.base, operand.row_bytes, rows, columns, mask)
+
+    def _nearby(self, dtype: str, row: str, first: str, offsets: tuple[int, ...], mask: str | None) -> str:
+        """Elements of one register's width, brought to their lanes; none is read that no wanted lane needs."""
+        code, least = self.code, min(offsets)
+        places = [offset - least for offset in offsets]
+        needed_by = [places.index(place) if place in places else LANES for place in range(LANES)]
+        touched = shuffle(code, "i1", LANES, _ALL if mask is None else mask, "zeroinitializer", needed_by)
+        found = load_lanes(code, dtype, row, code.add(first, str(least)), touched)
+        return shuffle(code, "float", LANES, found, "poison", places)
 
     def _row(self, operand: Operand, row: Quasi, scope: Scope) -> str:
         return self.code.at(operand.base, self.code.mul(emit_index(self.code, row, scope), operand.row_bytes))
@@ -258,6 +272,10 @@ def _plain(index: object, name: str) -> Quasi:
     if not isinstance(index, Quasi):
         raise OutsideFragment("a Generic reads an operand at an index read at run time", where=name)
     return index
+
+
+def _near(offsets: tuple[int, ...]) -> bool:
+    return max(offsets) - min(offsets) < LANES
 
 
 def _consecutive(operand: Operand, column: Quasi, variable: str) -> bool:

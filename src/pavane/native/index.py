@@ -72,6 +72,32 @@ def moves_by_one(value: Quasi, variable: str) -> bool:
     return value.coefficient(variable) == 1 and variable not in (value - Quasi(0, ((1, variable),))).variables()
 
 
+def lane_offsets(value: Quasi, variable: str) -> tuple[int, ...] | None:
+    """How far each of 16 neighbours of `variable` is from the first, where that is the same from every multiple of 16
+    on; else None.
+    """
+    offsets = [0] * LANES
+    for coefficient, atom in value.terms:
+        steps = _steps(atom, variable)
+        if steps is None:
+            return None
+        offsets = [offset + coefficient * step for offset, step in zip(offsets, steps, strict=True)]
+    return tuple(offsets)
+
+
+def _steps(atom: str | Floor, variable: str) -> list[int] | None:
+    if not _moves(atom, variable):
+        return [0] * LANES
+    if isinstance(atom, str):
+        return list(range(LANES))
+    inside, divisor = atom.numerator, atom.divisor
+    speed = inside.coefficient(variable)
+    if inside.terms != ((speed, variable),) or speed * LANES % divisor:
+        return None
+    first = inside.const // divisor
+    return [(speed * lane + inside.const) // divisor - first for lane in range(LANES)]
+
+
 def emit_length(code: Code, span: Span, scope: Scope) -> str:
     """clamp(limit - start, 0, size)."""
     rest = emit_index(code, span.limit - span.start, scope)

@@ -118,9 +118,7 @@ class _Tile:
         """A share of the groups that are met next, for the rows from `row` on: of every block some lines."""
         code, lines = self.code, -(-groups * _BLOCK_BYTES // _LINE_BYTES)
         following = self._in_stream(code.mul(code.add(c, str(GROUP * groups)), "%b_row"))
-        first, last = (
-            code.value(f"sdiv i64 {code.mul(r, lines)}, %rows") for r in (row, code.add(row, str(count)))
-        )
+        first, last = (code.value(f"sdiv i64 {code.mul(r, lines)}, %rows") for r in (row, code.add(row, str(count))))
 
         def prefetch_share(block: str) -> None:
             place = code.at(following, code.mul(block, groups * _BLOCK_BYTES))

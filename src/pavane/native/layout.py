@@ -5,7 +5,7 @@ counters   a cell for each (owner, counter, site): counter and sleepers; 64 byte
 queues     a cell for each (instance, FIFO, site): the pushing end, the popping end, the addresses an ALIAS is bound to
 bindings   an address for each (instance, formal)
 locals     a local memory for each site          scratch    an area for each thread
-clocks     for each thread: cycles in each instance, then cycles in waits (only written where that was asked for)
+clocks     for each thread: cycles in each instance (only written where that was asked for), in waits, in all
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def _threads(program: Program) -> Iterator[Thread]:
         yield from (Thread(number, x, y) for y in range(y0, y1) for x in range(x0, x1))
 
 
-def clock_bytes(program: Program) -> int:
-    """Of one thread's row in the table of clocks."""
-    return 8 * (len(program.instances) + 1)
+def clock_count(program: Program) -> int:
+    """Words of one thread's row in the table of clocks: the instances, then waits, then the whole share."""
+    return len(program.instances) + 2
 
 
 def rect_numbers(rect: Rect) -> tuple[int, int, int, int]:

@@ -9,6 +9,9 @@ Two instances of a shape share its functions; only the table of addresses tells 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pavane.ir.program import SITE_X, SITE_Y, Post, Program, Run, Turn, Wait, Worker
 from pavane.ir.walk import named
 from pavane.native.cpu import Cpu
@@ -27,7 +30,7 @@ from pavane.native.layout import (
     SYMBOLS,
     TARGET,
     Layout,
-    clock_bytes,
+    clock_count,
     rect_numbers,
 )
 from pavane.native.packing import define_pack
@@ -39,7 +42,7 @@ LAUNCH, RESIDENT, DISMISS = "launch", "resident", "dismiss"
 
 
 def lower_program(program: Program, layout: Layout, cpu: Cpu, clocks: bool = False) -> str:
-    """The module's text; with `clocks`, workers count the cycles of their turns."""
+    """The module's text; with `clocks`, workers count the cycles of all their turns, not of waits only."""
     module = Module()
     define_sync(module, cpu)
     for s, shape in enumerate(program.shapes):
@@ -47,7 +50,7 @@ def lower_program(program: Program, layout: Layout, cpu: Cpu, clocks: bool = Fal
             lower_process(module, f"section{s}_process{p}", program, shape, process, layout, cpu)
     for number, worker in enumerate(program.workers):
         _Worker(module, number, program, worker, layout, clocks).write()
-    _define_share(module, layout)
+    _define_share(module, program, layout)
     _define_launch(module, layout)
     _define_resident(module)
     _define_dismiss(module)
@@ -74,23 +77,17 @@ class _Worker:
 
     def write(self) -> None:
         for turn in self.worker.body:
-            if self.clocks and not isinstance(turn, Post):
+            if isinstance(turn, Wait) or (self.clocks and isinstance(turn, Run)):
                 self._timed(turn)
             else:
                 self._turn(turn)
         self.code.finish()
 
     def _timed(self, turn: Run | Wait) -> None:
-        """The turn, and its cycles added to the thread's clock of that instance (waits have one together)."""
-        code, instances = self.code, len(self.program.instances)
-        before = code.call("llvm.readcyclecounter", "i64", "", "")
-        self._turn(turn)
-        taken = code.sub(code.call("llvm.readcyclecounter", "i64", "", ""), before)
-        row = code.at(
-            code.load("ptr", code.at("%control", str(CLOCKS)), 8), code.mul("%thread", clock_bytes(self.program))
-        )
-        place = code.at(row, str(8 * (turn.instance if isinstance(turn, Run) else instances)))
-        code.store("i64", code.add(code.load("i64", place, 8), taken), place, 8)
+        """The turn, its cycles on the thread's clock of that instance (waits have one together)."""
+        place = turn.instance if isinstance(turn, Run) else len(self.program.instances)
+        with _counted(self.code, self.program, place):
+            self._turn(turn)
 
     def _turn(self, turn: Turn) -> None:
         code, layout = self.code, self.layout
@@ -128,22 +125,34 @@ class _Worker:
         code.line(f"call void @section{number}_process{process}({arguments})")
 
 
-def _define_share(module: Module, layout: Layout) -> None:
+@contextmanager
+def _counted(code: Code, program: Program, clock: int) -> Iterator[None]:
+    """Add the cycles of what is written inside to a clock of the thread."""
+    before = code.call("llvm.readcyclecounter", "i64", "", "")
+    yield
+    taken = code.sub(code.call("llvm.readcyclecounter", "i64", "", ""), before)
+    table = code.load("ptr", code.at("%control", str(CLOCKS)), 8)
+    place = code.at(code.at(table, code.mul("%thread", 8 * clock_count(program))), str(8 * clock))
+    code.store("i64", code.add(code.load("i64", place, 8), taken), place, 8)
+
+
+def _define_share(module: Module, program: Program, layout: Layout) -> None:
     """One thread's share of an epoch."""
     code = Code(module, "share", "ptr %control, i64 %thread", attributes="internal noinline nounwind")
     all_scratch = code.load("ptr", code.at("%control", str(SCRATCH)), 8)
     scratch = code.at(all_scratch, code.mul("%thread", layout.scratch_bytes))
     labels, after = [code.label() for _ in layout.threads], code.label()
     cases = " ".join(f"i64 {i}, label %{label}" for i, label in enumerate(labels))
-    code.line(f"switch i64 %thread, label %{after} [ {cases} ]")
-    for label, thread in zip(labels, layout.threads, strict=True):
-        code.open(label)
-        code.line(
-            f"call void @worker{thread.worker}"
-            f"(ptr %control, i64 {thread.x}, i64 {thread.y}, ptr {scratch}, i64 %thread)"
-        )
-        code.jump(after)
-    code.open(after)
+    with _counted(code, program, clock_count(program) - 1):
+        code.line(f"switch i64 %thread, label %{after} [ {cases} ]")
+        for label, thread in zip(labels, layout.threads, strict=True):
+            code.open(label)
+            code.line(
+                f"call void @worker{thread.worker}"
+                f"(ptr %control, i64 {thread.x}, i64 {thread.y}, ptr {scratch}, i64 %thread)"
+            )
+            code.jump(after)
+        code.open(after)
     code.finish()
 
 

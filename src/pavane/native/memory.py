@@ -111,6 +111,10 @@ class Memory:
     def extents(self, tensor: Tensor) -> tuple[int, ...]:
         return greatest_extents(tensor, self._domain)
 
+    def role(self, name: str) -> str:
+        """The role of a tensor; empty where there is none of that name."""
+        return self.tensors[name].role if name in self.tensors else ""
+
     def _arena_bytes(self) -> int:
         laid_out = [t for t in self.tensors.values() if _in_arena(t)]
         return max([0, *(t.offset + tensor_bytes(t.dtype, self.extents(t)) for t in laid_out)])

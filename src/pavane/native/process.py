@@ -1,8 +1,9 @@
 """One process of a shape as one function: its loops become loops, its steps code, in the written order.
 
-A FIFO that one process fills and empties is a ring of places and nothing else; one between two processes has counts
-that the other side waits for. An ALIAS slot is an address: loading it moves no byte. Copies are done where they are
-written, so a fence has nothing to do. The function knows formals by number: no name of a tensor is in it.
+A FIFO that one process fills and empties is a ring of places and nothing else (less where a result goes straight to
+its tensor: `direct`); one between two processes has counts that the other side waits for. An ALIAS slot is an address:
+loading it moves no byte. Copies are done where they are written, so a fence has nothing to do. The function knows
+formals by number: no name of a tensor is in it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pavane.ir.program import (
     Carry,
     Compute,
     Fence,
+    Formal,
     Front,
     Generic,
     Init,
@@ -42,6 +44,7 @@ from pavane.ir.types import row_bytes
 from pavane.ir.walk import leaves, named
 from pavane.native.carries import emit_init, touched
 from pavane.native.cpu import Cpu
+from pavane.native.direct import direct_stores
 from pavane.native.elements import load_element
 from pavane.native.generic import Operand, emit_generic
 from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait
@@ -54,7 +57,7 @@ from pavane.native.panels import panel_offsets
 from pavane.native.queues import Queue, process_queues
 from pavane.native.sync import emit_add
 from pavane.native.text import Code, Module
-from pavane.native.windows import emit_address, emit_box, emit_copy
+from pavane.native.windows import Box, emit_address, emit_box, emit_copy
 from pavane.reject import OutsideFragment
 
 PARAMETERS = (
@@ -96,6 +99,7 @@ class _Process:
         self.carries = {c.name: c for c in shape.carries}
         self.panels, panel_bytes_ = panel_offsets(shape, packed)
         self.scratch = code.at("%scratch", str(panel_bytes_))
+        self.direct = direct_stores(program, shape, process)
         self.fills = {step.fifo: step for _, step in leaves(process.body) if isinstance(step, Load)}
 
     def body(self, nodes: tuple[Node, ...]) -> None:
@@ -148,9 +152,10 @@ class _Process:
 
     @step.register
     def _(self, step: Store) -> None:
+        if step.fifo in self.direct:
+            return
         code, queue = self.code, self.queues[step.fifo]
-        formal = named(self.shape.formals, step.tensor)
-        box = emit_box(code, formal, self.formals[step.tensor], step.window, self._read_index, self.scope)
+        formal, box = self._destination(step)
         source = code.load("ptr", queue.holding, 8)
         emit_copy(code, formal.dtype, (box.address, box.row_bytes), (source, queue.row_bytes), box.rows, box.columns)
 
@@ -186,13 +191,26 @@ class _Process:
     @step.register
     def _(self, step: Compute) -> None:
         op = step.op
-        target = self._written(op.dst.name)
         if isinstance(op, Generic):
-            emit_generic(self.code, op, self._read, target, self.scope)
+            self._generic(op)
             return
+        target = self._written(op.dst.name)
         require_taken_as_stored(self.shape, op)
         operands = (target, self._read(op.a.name), self._read(op.b.name))
         emit_matmul(self.code, op, operands, self._following(op, operands[2]), self.scratch, self.cpu, self.scope)
+
+    def _generic(self, op: Generic) -> None:
+        code = self.code
+        if op.dst.name not in self.direct:
+            emit_generic(code, op, self._read, self._written(op.dst.name), self.scope)
+            return
+        formal, box = self._destination(self.direct[op.dst.name])
+        with code.when(code.value(f"icmp sgt i64 {box.rows}, 0")):
+            emit_generic(code, op, self._read, Operand(formal.dtype, box.address, box.row_bytes), self.scope)
+
+    def _destination(self, step: Store) -> tuple[Formal, Box]:
+        formal = named(self.shape.formals, step.tensor)
+        return formal, emit_box(self.code, formal, self.formals[step.tensor], step.window, self._read_index, self.scope)
 
     def _read(self, name: str) -> Operand:
         return self._carry(self.carries[name]) if name in self.carries else self.queues[name].read()

@@ -28,6 +28,7 @@ from pavane.native.layout import (
     SCRATCH,
     SYMBOLS,
     Layout,
+    clock_count,
     credits,
     program_layout,
 )
@@ -138,14 +139,16 @@ class NativeProgram:
         self._symbols: dict[str, int] | None = None
         self._symbol_values = np.zeros(max(len(program.symbols), 1), dtype=np.int64)
         memory.pack(packed_weights(program), loaded.pack, len(layout.threads))
-        self._clocks = np.zeros((len(layout.threads), len(program.instances) + 1), dtype=np.int64)
+        self._clocks = np.zeros((len(layout.threads), clock_count(program)), dtype=np.int64)
         self._control, self._areas = _areas(program, layout, memory, self._symbol_values, self._clocks)
         self._crew = Crew(loaded, self._control, len(layout.threads))
         self._lock = threading.Lock()
         self._closing = weakref.finalize(self, _release, self._crew, loaded, self._control, self._areas)
 
     def launch(self, symbols: Mapping[str, int], inputs: Mapping[str, np.ndarray]) -> None:
-        """One epoch over copies of the inputs. Raises LaunchReject, and then nothing has changed."""
+        """One epoch over copies of the inputs (one that is the program's own `input` is used where it is). Raises
+        LaunchReject, and then nothing has changed.
+        """
         with self._lock:
             if not self._closing.alive:
                 raise LaunchReject("the program is closed", where=self._program.name)
@@ -153,15 +156,23 @@ class NativeProgram:
             check_inputs(self._program, values, inputs)
             after = check_state(self._transitions, values, self.memory.watermark)
             for name, array in inputs.items():
-                self.memory.view(name, values)[...] = array
+                place = self.memory.view(name, values)
+                if not _is_same(array, place):
+                    place[...] = array
             self._symbol_values[: len(values)] = list(values.values())
             self._symbols = values
             self._crew.run()
             self.memory.watermark.update(after)
 
+    def input(self, name: str, symbols: Mapping[str, int]) -> np.ndarray:
+        """The place of an input at these symbols. A launch that is given this array copies nothing."""
+        if self.memory.role(name) != "INPUT":
+            raise LaunchReject("the program has no such input", where=name)
+        return self.memory.view(name, check_symbols(self._program, symbols))
+
     def tensor(self, name: str) -> np.ndarray:
         """A view of a tensor's bytes, with its extents at the last launch; q8_0 as bytes."""
-        if name not in self.memory.tensors:
+        if not self.memory.role(name):
             raise LaunchReject("the program has no such tensor", where=name)
         return self.memory.view(name, self._symbols)
 
@@ -169,7 +180,13 @@ class NativeProgram:
         """Where it was loaded with `clocks`: cycles [thread, instance] of all launches so far; last, those in waits
         between sections.
         """
-        return self._clocks.copy()
+        return self._clocks[:, :-1].copy()
+
+    def waited(self) -> np.ndarray:
+        """Of every thread's time in launches so far, the part in which it waited for others between sections: what
+        unequal shares cost, or threads that had no core.
+        """
+        return self._clocks[:, -2] / np.maximum(self._clocks[:, -1], 1)
 
     def close(self) -> None:
         """End the threads. Views of tensors stay valid."""
@@ -183,6 +200,12 @@ class NativeProgram:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_same(given: np.ndarray, place: np.ndarray) -> bool:
+    """Whether both are the same bytes in the same order."""
+    addresses = {array.__array_interface__["data"][0] for array in (given, place)}
+    return len(addresses) == 1 and given.strides == place.strides
 
 
 def _release(crew: Crew, *kept: object) -> None:

@@ -183,9 +183,13 @@ class Code:
 
     def mask(self, length: str) -> str:
         """The first `length` of the lanes."""
-        return self.value(f"icmp slt {I64} {IOTA}, {self.splat('i64', LANES, length)}")
+        count = self.least(length, str(LANES))
+        if count.startswith("%"):  # compared in 32 bits, which fit a register
+            count = self.value(f"trunc i64 {self.greatest(count, '0')} to i32")
+        return self.value(f"icmp slt <{LANES} x i32> {_IOTA_32}, {self.splat('i32', LANES, count)}")
 
 
+_IOTA_32 = "<" + ", ".join(f"i32 {i}" for i in range(LANES)) + ">"
 IOTA = "<" + ", ".join(f"i64 {i}" for i in range(LANES)) + ">"
 
 

@@ -2,7 +2,8 @@
 
 A SCRATCH tensor may have a copy on every site: its producers send each block to all sites, its consumers read their
 own. So any partition of the one side meets any of the other, any number of readers is served, and nothing crosses
-the memory beside the chip. For each tensor the time of the waves that touch it, on the sites and beside the chip, each
+the memory beside the chip. A WEIGHT that every reader needs (a gain) may lie there too, for good, where all that are
+used alike fit. For each tensor the time of the waves that touch it, on the sites and beside the chip, each
 section with the plan that is best then: the sites are worth it when that is less. Asked twice: with all others beside
 the chip, then with the others where the first answers put them. Those that gain most a byte come first, until their
 arena (by lifetime, counted in waves) would take more than half of a site's memory. The sections are then planned again
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 
 from pavane.ir.program import Home, Join, Program, Tensor
 from pavane.ir.walk import symbol_domain
-from pavane.passes.arena import arena
+from pavane.passes.arena import Lifetimes, end_of_memory
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.memory_beside import tensor_bytes
 from pavane.passes.pack import Packed, Place, part_of, with_join
@@ -64,9 +65,8 @@ def forward(packed: Packed, target: SpatialTarget, planning: Planning) -> Forwar
 
 def with_copies(packed: Packed, names: frozenset[str], target: SpatialTarget) -> Forwarded:
     """The sections with these tensors, and the formals bound to them, on the sites, and the memory that they leave."""
-    sizes = {name: size for name, size in _scratch_bytes(packed).items() if name in names}
-    alignment = target.memory.alignment_bytes
-    taken = arena(sizes, _lifetimes(packed), alignment).bytes + (target.memory.bytes % alignment if names else 0)
+    sizes = {tensor: size for tensor, size in _sizes(packed).items() if tensor.name in names}
+    taken = _taken_bytes(sizes, _lifetimes(packed), target)
     moved = with_sections(packed, sections=tuple(_with_homes(section, names) for section in packed.sections))
     return Forwarded(moved, restricted(target, memory_bytes=target.memory.bytes - taken))
 
@@ -100,9 +100,9 @@ _Wave = tuple[_Member, ...]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Tensors of equal users: their names, the cycles of the waves that touch one of them, the bytes of one."""
+    """Tensors of equal users, the cycles of the waves that touch one of them, the bytes of one."""
 
-    names: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
     users: tuple[str, ...]
     on_sites: int
     beside: int
@@ -110,15 +110,19 @@ class Candidate:
 
     @property
     def order(self) -> tuple[Fraction, str]:
-        return Fraction(self.on_sites - self.beside, self.bytes), self.names[0]
+        return Fraction(self.on_sites - self.beside, self.bytes), self.tensors[0].name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in self.tensors)
 
 
 def candidates(packed: Packed, target: SpatialTarget, planning: Planning) -> tuple[Candidate, ...]:
-    """Every SCRATCH tensor, the others where they are; those with equal users are one candidate."""
+    """Every tensor that may move, the others where they are; those with equal users are one candidate."""
     waves, sections = _waves(packed, planning), {planning.key(s): s for s in reversed(packed.sections)}
-    alike: dict[tuple[tuple[_Wave, ...], int], list[str]] = {}
-    for name, size in _scratch_bytes(packed).items():
-        alike.setdefault((waves.get(name, ()), size), []).append(name)
+    alike: dict[tuple[tuple[_Wave, ...], int, str], list[Tensor]] = {}
+    for tensor, size in _sizes(packed).items():
+        alike.setdefault((waves.get(tensor.name, ()), size, tensor.role), []).append(tensor)
     known: dict[tuple[_Wave, Home], int | None] = {}
 
     def cycles(of: Sequence[_Wave], home: Home) -> int | None:
@@ -129,27 +133,25 @@ def candidates(packed: Packed, target: SpatialTarget, planning: Planning) -> tup
         return sum(times) if times and len(times) == len(of) else None
 
     found = []
-    for (of, size), names in alike.items():
+    for (of, size, role), tensors in alike.items():
+        if role == "WEIGHT" and len(tensors) * size > usable_bytes(target) >> 1:
+            continue
         on_sites, beside = cycles(of, "sites"), cycles(of, "dram")
         if on_sites is not None and beside is not None:
             users = dict.fromkeys(sections[m.key].shapes[0].name for wave in of for m in wave if m.formals)
-            found.append(Candidate(tuple(names), tuple(users), on_sites, beside, size))
+            found.append(Candidate(tuple(tensors), tuple(users), on_sites, beside, size))
     return tuple(found)
 
 
-def _scratch_bytes(packed: Packed) -> dict[str, int]:
-    """SCRATCH tensors in order of first use."""
-    sizes: dict[str, int] = {}
+def _sizes(packed: Packed) -> dict[Tensor, int]:
+    """Bytes of the tensors that may move, wherever they are, in order of first use."""
+    sizes: dict[str, tuple[Tensor, int]] = {}
     for section in packed.sections:
         domain = symbol_domain(section)
-        sizes.update(
-            (t.name, tensor_bytes(t, domain)) for t in section.tensors if _is_scratch(t) and t.name not in sizes
-        )
-    return sizes
-
-
-def _is_scratch(tensor: Tensor) -> bool:
-    return tensor.role == "SCRATCH"
+        for tensor in section.tensors:
+            if tensor.role in ("SCRATCH", "WEIGHT") and tensor.name not in sizes:
+                sizes[tensor.name] = tensor, tensor_bytes(tensor, domain)
+    return dict(sizes.values())
 
 
 def _waves(packed: Packed, planning: Planning) -> dict[str, tuple[_Wave, ...]]:
@@ -194,14 +196,21 @@ def _wave_cycles(
 
 
 def _that_fit(packed: Packed, wanted: Sequence[Candidate], most_bytes: int, target: SpatialTarget) -> frozenset[str]:
-    """The first of the wanted whose arena is within the bytes."""
-    lives, alignment = _lifetimes(packed), target.memory.alignment_bytes
-    chosen: dict[str, int] = {}
+    """The first of the wanted that take no more than the bytes."""
+    lives = _lifetimes(packed)
+    chosen: dict[Tensor, int] = {}
     for candidate in wanted:
-        more = chosen | dict.fromkeys(candidate.names, candidate.bytes)
-        if arena(more, lives, alignment).bytes <= most_bytes:
+        more = chosen | dict.fromkeys(candidate.tensors, candidate.bytes)
+        if _taken_bytes(more, lives, target) <= most_bytes:
             chosen = more
-    return frozenset(chosen)
+    return frozenset(tensor.name for tensor in chosen)
+
+
+def _taken_bytes(sizes: Mapping[Tensor, int], lives: Lifetimes, target: SpatialTarget) -> int:
+    """What tensors take of a site's memory."""
+    weights = {tensor.name: size for tensor, size in sizes.items() if tensor.role == "WEIGHT"}
+    results = {tensor.name: size for tensor, size in sizes.items() if tensor.role != "WEIGHT"}
+    return end_of_memory(weights, results, lives, target.memory.bytes, target.memory.alignment_bytes).bytes
 
 
 def _lifetimes(packed: Packed) -> dict[str, tuple[int, int]]:

@@ -31,10 +31,11 @@ def verify(program: Program, target: SpatialTarget) -> Program:
 
 
 def _is_part(program: Program) -> bool:
-    """One section that works on SCRATCH without a place or on STATE, or reads an OUTPUT: no program by itself."""
+    """One section that works on STATE or on what has no place yet, or reads an OUTPUT: no program by itself."""
     if len(program.instances) != 1:
         return False
-    open_ = {t.name for t in program.tensors if t.role == "STATE" or (t.role == "SCRATCH" and t.offset < 0)}
+    placed = {t.name for t in program.tensors if t.role == "SCRATCH" or t.home == "sites"}
+    open_ = {t.name for t in program.tensors if t.role == "STATE" or (t.name in placed and t.offset < 0)}
     outputs = {t.name for t in program.tensors if t.role == "OUTPUT"}
     reads = {formal.name for formal in program.shapes[0].formals if formal.role == "IN"}
     return bool(open_) or any(b.formal in reads and b.tensor in outputs for b in program.instances[0].bindings)

@@ -12,8 +12,9 @@ the other files are evidence that they share. Each shape is checked once; instan
 tiles and sites cost nothing.
 
     coverage bounds balance capacity progress order multicast replay numerics meaning
-    evidence: section (steps placed)  abstract_run (schedule replayed)  ownership  evaluation (terms of buffers)
-              facts, clocks, rounds and boundaries (what happens before what)  bindings
+    evidence: resident (loops written out)  section (steps placed)  abstract_run (schedule replayed)  ownership
+              evaluation (terms of buffers)  facts, clocks, families, rounds and boundaries (what happens before what)
+              footprints (which site touches what)  bindings and homes (where tensors stand)
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 from pavane.ir.program import Program, Run, Wait
 from pavane.reject import OrderRefused, ProgressRefused
 from pavane.verify.check.boxes import area, within
 from pavane.verify.check.clocks import Class, Clock, join
-from pavane.verify.check.facts import BEGIN, DONE, END, LOCAL, TENSORS, Facts, facts
+from pavane.verify.check.facts import BEGIN, DONE, END, TENSORS, Facts, facts
 from pavane.verify.check.rounds import Walk, advance, ended, walk_of
 from pavane.verify.check.section import Actor, Section
 
@@ -23,7 +24,9 @@ Orders = dict[tuple[str, frozenset[int]], Facts]
 
 @dataclass(frozen=True)
 class Access:
-    """A process of a section on the sites of a class, with what happens before its accesses."""
+    """A process of a section on the sites of a class, with what happens before its first access to tensors, to local
+    memory, and to a buffer.
+    """
 
     instance: int
     section: Section
@@ -31,7 +34,7 @@ class Access:
     place: Class
     classes: tuple[Class, ...]
     tensors: Clock
-    local: Clock
+    local: Callable[[str], Clock]
 
 
 def walk_program(program: Program, sections: dict[str, Section], visit: Callable[[Access], None]) -> str:
@@ -102,16 +105,15 @@ def _on_class(
     order = orders[key] if key in orders else orders.setdefault(key, facts(section, key[1]))
     begin = {p: walk.clocks[(place.number, engine)] for p, engine in present.items()}
     for process in present:
-        tensors = _at(order, process, TENSORS, begin, present, place, number)
-        local = _at(order, process, LOCAL, begin, present, place, number)
-        visit(Access(number, section, section.actors[process], place, walk.classes, tensors, local))
-    ends = {p: _at(order, p, END, begin, present, place, number) for p in present}
+        before = cache(partial(_at, order, begin, present, place, number, process))
+        visit(Access(number, section, section.actors[process], place, walk.classes, before(TENSORS), before))
+    ends = {p: _at(order, begin, present, place, number, p, END) for p in present}
     for process, engine in present.items():
         walk.clocks[(place.number, engine)] = ends[process]
 
 
 def _at(
-    order: Facts, process: int, point: str, begin: dict[int, Clock], present: dict[int, str], place: Class, number: int
+    order: Facts, begin: dict[int, Clock], present: dict[int, str], place: Class, number: int, process: int, point: str
 ) -> Clock:
     clock = begin[process].copy()
     for other, what in sorted(order[(process, point)]):

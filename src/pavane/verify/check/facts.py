@@ -1,11 +1,11 @@
 """What happens before what inside one run of a section, on one site: between the begins, accesses and ends of its
 processes.
 
-Points of a process, in the order of its steps: its begin; its first access to tensors and its first access to local
-memory; the end of all its accesses (a load, store or send ends at its fence); its end. A FIFO orders points of two
-processes on one site: what comes before the first push comes before what follows the first front, and what comes
-before the last push before what follows the last front. Loops have at least one turn, so first and last occurrences
-of steps stand in the order of their numbers.
+Points of a process, in the order of its steps: its begin; its first access to tensors, its first to local memory, and
+its first to each buffer; the end of all its accesses (a load, store or send ends at its fence); its end. A FIFO orders
+points of two processes on one site: what comes before the first push comes before what follows the first front, and
+what comes before the last push before what follows the last front. Loops have at least one turn, so first and last
+occurrences of steps stand in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pavane.ir.program import Compute, Fence, Front, Init, Load, Push, Reserve, Send, Store
-from pavane.verify.check.section import Actor, Section
+from pavane.verify.check.section import Actor, Section, buffers_of
 
 Point = tuple[int, str]
 BEGIN, TENSORS, LOCAL, DONE, END = "begin", "tensors", "local", "done", "end"
@@ -22,7 +22,7 @@ Facts = dict[Point, frozenset[Point]]
 
 
 def facts(section: Section, present: frozenset[int]) -> Facts:
-    """By point of a process that is present on a site: the points that happen before it."""
+    """By point of a process that is present on a site: the begins and ends of accesses that happen before it."""
     edges: dict[tuple, set[tuple]] = {}
     actors = [a for a in section.actors if a.number in present]
     for actor in actors:
@@ -31,8 +31,14 @@ def facts(section: Section, present: frozenset[int]) -> Facts:
                 edges.setdefault(second, set()).add(first)
     for name in section.fifos:
         _handovers(section, name, actors, edges)
-    wanted = [(a.number, point) for a in actors for point in (BEGIN, TENSORS, LOCAL, DONE, END)]
-    return {point: frozenset(_ancestors(point, edges) & set(wanted)) for point in wanted}
+    asked = [(a.number, point) for a in actors for point in (TENSORS, LOCAL, END, *map(first_access, _buffers(a)))]
+    told = frozenset((a.number, point) for a in actors for point in (BEGIN, DONE))
+    return {point: told & _ancestors(point, edges) for point in asked}
+
+
+def first_access(name: str) -> str:
+    """The point of a process at which it first touches a buffer."""
+    return f"first access to {name}"
 
 
 def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
@@ -46,7 +52,8 @@ def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
             firsts.append((leaf.index * 2 + 1, (number, f"first {kind}", leaf.step.fifo, leaf.index)))
             lasts.append((leaf.index * 2, (number, f"last {kind}", leaf.step.fifo, leaf.index)))
     firsts.append((_first_tensor(section, actor), (number, TENSORS)))
-    firsts.append((_first_local(section, actor), (number, LOCAL)))
+    firsts.append((_first_local(section, actor, ""), (number, LOCAL)))
+    firsts += [(_first_local(section, actor, name), (number, first_access(name))) for name in _buffers(actor)]
     lasts.append((_done(section, actor) * 2 + 1, (number, DONE)))
     for points in (firsts, lasts):
         ordered = [point for _, point in sorted(points, key=lambda item: item[0])]
@@ -56,6 +63,10 @@ def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
     for _, point in firsts:
         if len(point) == 4:
             yield [point, (number, point[1].replace("first", "last"), *point[2:])]
+
+
+def _buffers(actor: Actor) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for leaf in actor.leaves for name in buffers_of(leaf.step)))
 
 
 def _handovers(section: Section, name: str, actors: list[Actor], edges: dict[tuple, set[tuple]]) -> None:
@@ -81,11 +92,13 @@ def _first_tensor(section: Section, actor: Actor) -> int:
     return min(places)
 
 
-def _first_local(section: Section, actor: Actor) -> int:
-    """Place of the first access to local memory. A slot that another site fills is in use from its reserve on."""
+def _first_local(section: Section, actor: Actor, name: str) -> int:
+    """Place of the first access to a buffer, or to any; a slot that another site fills is in use from its reserve."""
     places = [len(actor.leaves) * 2]
     for leaf in actor.leaves:
         step = leaf.step
+        if name and name not in buffers_of(step):
+            continue
         filled_elsewhere = isinstance(step, Reserve) and not actor.uses((Load, Send), step.fifo)
         if filled_elsewhere or isinstance(step, Load | Send | Store | Compute | Init):
             places.append(leaf.index * 2)

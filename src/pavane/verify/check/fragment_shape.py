@@ -47,6 +47,7 @@ from pavane.verify.check.scope import (
 MAX_PROCESSES, MAX_LEAVES, MAX_NEST = 32, 4096, 12
 MAX_POSTS = 1 << 20
 MAX_BUFFER_SIDE = 1 << 24
+MAX_DEPTH = 1 << 12
 
 
 def admit_shape(shape: Shape, domain: Domain) -> None:
@@ -72,6 +73,13 @@ def _buffers(shape: Shape, where: str) -> None:
     for fifo in shape.fifos:
         _side(fifo.rows, fifo.cols, fifo.dtype, f"{where}, FIFO {fifo.name}")
         integers((fifo.depth, fifo.address), f"{where}, FIFO {fifo.name}")
+        if fifo.depth > MAX_DEPTH:
+            raise OutsideFragment(
+                "a FIFO has too many slots",
+                where=f"{where}, FIFO {fifo.name}",
+                needed=str(fifo.depth),
+                available=str(MAX_DEPTH),
+            )
     for carry in shape.carries:
         _side(carry.rows, carry.cols, carry.dtype, f"{where}, carry {carry.name}")
         integers((carry.address,), f"{where}, carry {carry.name}")

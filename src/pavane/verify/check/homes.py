@@ -1,4 +1,4 @@
-"""Homes: what lies on the sites is SCRATCH or WEIGHT, stands in their memory beside every buffer, and its sections know.
+"""Homes: what lies on the sites is SCRATCH or WEIGHT, stands in their memory beside every buffer, as its sections say.
 
 A tensor of home `sites` has a copy at `offset` of every site's local memory. A store writes all copies and is over, at
 its fence, when the last has it; a load reads its own site's. So all copies are equal wherever a read is ordered after

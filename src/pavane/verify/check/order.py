@@ -31,7 +31,7 @@ from pavane.verify.check.bindings import Memory, Place, bound, elements
 from pavane.verify.check.boundaries import Access, walk_program
 from pavane.verify.check.boxes import box, overlaps, point
 from pavane.verify.check.capacity import memory_map
-from pavane.verify.check.facts import tensor_uses
+from pavane.verify.check.facts import LOCAL, first_access, tensor_uses
 from pavane.verify.check.footprints import Footprint, footprint_of
 from pavane.verify.check.inequalities import never_negative, never_positive
 from pavane.verify.check.ownership import ownership
@@ -74,7 +74,7 @@ class _Ledger:
     written: dict[str, Quasi] = field(default_factory=dict)
     state_written: dict[str, int] = field(default_factory=dict)
     ran: dict[str, int] = field(default_factory=dict)
-    overlapping: dict[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    overlapping: dict[tuple[str, str], tuple[tuple[int, int, str], ...]] = field(default_factory=dict)
     uses: dict[tuple[str, int], tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     pending: list[tuple[str, Where, Use, bool]] = field(default_factory=list)
     current: int = -1
@@ -267,14 +267,14 @@ def _local(ledger: _Ledger, access: Access) -> None:
         if key not in ledger.overlapping:
             ledger.overlapping[key] = _overlapping(ledger.sections[shape], here)
         _counters_free(access, ledger.sections[shape], last)
-        for before, after in ledger.overlapping[key]:
+        for before, after, name in ledger.overlapping[key]:
             earlier = ledger.sections[shape].actors[before]
             if after != access.actor.number or not overlaps(earlier.box, point(access.place.site)):
                 continue
             ledger.pairs += 1
-            if access.local.own.get(earlier.process.engine, -1) < last:
+            if access.local(first_access(name)).own.get(earlier.process.engine, -1) < last:
                 raise OrderRefused(
-                    f"section {access.instance} lays out over buffers that section {last} may still use",
+                    f"section {access.instance} lays out {name} over buffers that section {last} may still use",
                     where=access.actor.where,
                     terms=[f"{earlier.name} of {shape} on the same site"],
                     remedy=f"let engine {access.actor.process.engine} wait at the boundary",
@@ -288,13 +288,14 @@ def _counters_free(access: Access, earlier: Section, last: int) -> None:
     """
     names = {leaf.step.counter for leaf in access.actor.leaves if isinstance(leaf.step, Post)}
     posted = [(access.section.counters[name].id, box(access.section.counters[name].rect, name)) for name in names]
+    local = access.local(LOCAL) if posted else None
     for counter in earlier.shape.counters:
         edges = box(counter.rect, counter.name)
         if not any(number == counter.id and overlaps(there, edges) for number, there in posted):
             continue
         for place in access.classes:
             inside = overlaps(edges, point(place.site))
-            if inside and access.local.all.get((place.number, counter.engine), -1) < last:
+            if inside and local and local.all.get((place.number, counter.engine), -1) < last:
                 raise OrderRefused(
                     f"section {access.instance} posts to a counter that section {last} may still wait for",
                     where=access.actor.where,
@@ -303,14 +304,14 @@ def _counters_free(access: Access, earlier: Section, last: int) -> None:
                 )
 
 
-def _overlapping(before: Section, after: Section) -> tuple[tuple[int, int], ...]:
-    """Pairs of processes of two shapes that use overlapping bytes of local memory."""
-    pairs: set[tuple[int, int]] = set()
+def _overlapping(before: Section, after: Section) -> tuple[tuple[int, int, str], ...]:
+    """Pairs of processes of two shapes that use overlapping bytes of local memory, the second by that buffer."""
+    pairs: set[tuple[int, int, str]] = set()
     left, right = list(memory_map(before)), list(memory_map(after))
     while left and right:
         (start, end, name), (low, high, other) = left[0], right[0]
         if low < end and start < high:
-            pairs |= {(a, b) for a in _users(before, name) for b in _users(after, other)}
+            pairs |= {(a, b, other) for a in _users(before, name) for b in _users(after, other)}
         (left if end <= high else right).pop(0)
     return tuple(sorted(pairs))
 

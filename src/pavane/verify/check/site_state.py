@@ -21,7 +21,7 @@ from pavane.verify.check.boxes import Box
 MAX_SITES = 1 << 14
 
 
-def footprint(to: Rect, doer: Box, width: int, height: int, where: str) -> np.ndarray:
+def named_sites(to: Rect, doer: Box, width: int, height: int, where: str) -> np.ndarray:
     """How many of the doer's sites name each site (row, column) of the grid in `to`; refuses what lies outside the
     grid.
     """
@@ -76,7 +76,7 @@ class SiteState:
         self.held = {name: self._zeros() for name in self.depth}
         self.ready = {name: self._zeros() for name in self.depth}
         self.value = {c.name: self._zeros() + c.ahead for c in counters}
-        self._footprints: dict[tuple[Rect, Box], np.ndarray] = {}
+        self._named: dict[tuple[Rect, Box], np.ndarray] = {}
 
     def _zeros(self) -> np.ndarray:
         return np.zeros((self.height, self.width), np.int64)
@@ -84,9 +84,9 @@ class SiteState:
     def posted(self, step: Post, doer: Box, where: str = "") -> np.ndarray:
         """The posts that one turn of a step gives to each site."""
         key = (step.to, doer)
-        if key not in self._footprints:
-            self._footprints[key] = footprint(step.to, doer, self.width, self.height, where)
-        return self._footprints[key] * step.n
+        if key not in self._named:
+            self._named[key] = named_sites(step.to, doer, self.width, self.height, where)
+        return self._named[key] * step.n
 
     def blocked(self, step: Step, doer: Box) -> str:
         """What the step waits for on some site of its process, or nothing."""
