@@ -31,7 +31,7 @@ from pavane import api
 from pavane.ir.digest import digest
 from pavane.ir.program import Join, Program, Shape
 from pavane.passes.compose import compose
-from pavane.passes.forward import Forwarded, candidates, forward, with_copies
+from pavane.passes.forward import Forwarded, forward, with_copies
 from pavane.passes.fuse_readers import with_readers
 from pavane.passes.pack import at_place, best_wave, independent_runs, pack, part_of
 from pavane.passes.planning import Planning
@@ -100,8 +100,8 @@ def main() -> None:
 def write(found: Sequence[Compared], out: Path) -> None:
     """The comparisons as OUT.json, their shares and examples as OUT.md."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".json").write_text(json.dumps([asdict(one) for one in found], indent=0) + "\n")
-    out.with_suffix(".md").write_text("\n".join([*_shares(found), "", *_examples(found), "", *_wrong(found)]) + "\n")
+    Path(f"{out}.json").write_text(json.dumps([asdict(one) for one in found], indent=0) + "\n")
+    Path(f"{out}.md").write_text("\n".join([*_shares(found), "", *_examples(found), "", *_wrong(found)]) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
@@ -183,12 +183,11 @@ class _Deciding:
     def _forward(self) -> Iterator[tuple[Join, _Timed, _Timed]]:
         packed = self._forwarded.packed
         chosen = frozenset(t.name for s in packed.sections for t in s.tensors if t.home == "sites")
-        for candidate in candidates(self._packed, self._target, self._planning):
-            own = f"forward {candidate.names[0]} "
-            first = next(s for s in packed.sections if _binds(s, candidate.names))
-            join = next(j for j in first.shapes[0].joins if j.what.startswith(own))
-            flipped = with_copies(self._packed, chosen ^ frozenset(candidate.names), self._target)
-            yield join, self._differing(self._forwarded, flipped), self._differing(flipped, self._forwarded)
+        for join in dict.fromkeys(j for s in packed.sections for j in s.shapes[0].joins):
+            if join.what.startswith("forward "):
+                tensor = join.what.split()[1]
+                flipped = with_copies(self._packed, chosen ^ {tensor}, self._target)
+                yield join, self._differing(self._forwarded, flipped), self._differing(flipped, self._forwarded)
 
     def _differing(self, mine: Forwarded, other: Forwarded) -> _Timed:
         """The waves of a program in which a section is compiled to another one than in the other program."""
@@ -267,10 +266,6 @@ def _cycles_of(timed: _Timed) -> int | None:
 def _simulated(program: Program, target: SpatialTarget) -> int:
     symbols = {symbol.name: symbol.expected for symbol in program.symbols}
     return simulate(program, target, symbols=symbols, functional=False).cycles - target.launch.cycles
-
-
-def _binds(section: Program, names: Sequence[str]) -> bool:
-    return any(binding.tensor in names for binding in section.instances[0].bindings)
 
 
 def _fifo(join: Join) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pavane.ir.expr import at, fn
 from pavane.ir.program import (
+    Carry,
     Compute,
     Fence,
     Fifo,
@@ -81,6 +82,14 @@ def two_loads(first_rows: int, second: int) -> Body:
     return Reserve("fA"), top, low, Fence(), Push("fA")
 
 
+def through_a_row(block: Quasi) -> Body:
+    """All blocks into the carry, each at its place (`block` by turn), then doubled out of it in order."""
+    kept = Compute(Generic(Ref("row", col=8 * block), at("fA", ROW, COL), whole(8), span(8 * block, 8, 32)))
+    doubled = fn("mul", at("row", ROW, quasi(COL) + 8 * X), 2.0)
+    out = Compute(Generic(Ref("fO"), doubled, whole(8), span(8 * X, 8, 32)))
+    return *loop(Front("fA"), kept, Pop("fA")), *loop(Reserve("fO"), out, Push("fO"))
+
+
 def program(reads: Body, computes: Body, writes: Body, depth: int = 1) -> Program:
     formals = (Formal("A", shape_of(8, 32), "f32", "IN"), Formal("O", shape_of(8, 32), "f32", "OUT"))
     spec = Spec("O", shape_of(0, 0), shape_of(8, 32), fn("mul", at("A", "i0", "i1"), 2.0))
@@ -89,6 +98,7 @@ def program(reads: Body, computes: Body, writes: Body, depth: int = 1) -> Progra
         "copy", formals, (spec,), Items(quasi(1), quasi(4), 8, 8), Numerics(),
         processes=tuple(Process(name, SITE, engine, body) for name, engine, body in engines),
         fifos=(Fifo("fA", "LOCAL", 8, 8, "f32", depth, 0), Fifo("fO", "LOCAL", 8, 8, "f32", 1, 2048)),
+        carries=(Carry("row", 8, 32, "f32", address=4096),),
     )  # fmt: skip
     tensors = (Tensor("a", shape_of(8, 32), "f32", "INPUT"), Tensor("o", shape_of(8, 32), "f32", "OUTPUT"))
     return one_section(TOY, shape, tensors, {"A": "a", "O": "o"})
@@ -104,6 +114,8 @@ RIGHT = {
     "a first block before the loop": program((*read(quasi(0)), *loop(*read(X + 1), extent=3)), DOUBLE, WRITE),
     "a writer unrolled by two": program(READ, DOUBLE, loop(*write(2 * X), *write(2 * X + 1), extent=2)),
     "the last block first": program(loop(*read(3 - X)), loop(*double(3 - X)), loop(*write(3 - X))),
+    "a row filled from its start": program(READ, through_a_row(X), WRITE),
+    "a row filled from its end": program(loop(*read(3 - X)), through_a_row(3 - X), WRITE),
     "two loads": program(loop(*two_loads(3, 3)), DOUBLE, WRITE),
     "two ops": program(READ, loop(*double(parts=((0, 3), (3, 5)))), WRITE),
     "a window that the tensor's end clips to the slot": program(loop(*read(rows=11)), DOUBLE, WRITE),
@@ -115,6 +127,9 @@ WRONG = {
         program(READ, DOUBLE, loop(*write(2 * X), *write(2 * X), extent=2)), CoverageRefused),
     "a writer with a block too few": (program(READ, DOUBLE, loop(*write(), extent=3)), CoverageRefused),
     "the blocks in another order": (program(loop(*read(3 - X)), DOUBLE, WRITE), NotProven),
+    "a row filled from its end with blocks from the start": (program(READ, through_a_row(3 - X), WRITE), NotProven),
+    "a row filled but for its start": (
+        program(loop(*read(4 - X)), through_a_row(4 - X), WRITE), NotProven),
     "two loads into the same rows": (program(loop(*two_loads(4, 3)), DOUBLE, WRITE), OrderRefused),
     "two loads with a row between": (program(loop(*two_loads(3, 4)), DOUBLE, WRITE), OrderRefused),
     "two ops with a column between": (

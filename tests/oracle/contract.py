@@ -188,6 +188,7 @@ def _bindings(program: Program, instance: Instance) -> None:
 def _view(formal: Formal, tensor: Tensor, written: bool) -> None:
     what = f"{formal.name} is bound to {tensor.name}"
     _misuse(formal.dtype == tensor.dtype, f"{what} of another type")
+    _misuse(formal.home == tensor.home, f"{what} of another home")
     _misuse(not written or tensor.role not in ("INPUT", "WEIGHT"), f"{what}, which no section may write")
     promised = tensor.fill if tensor.role in ("INPUT", "WEIGHT") else Floats()
     _misuse(written or _implied(promised, formal.fill), f"{what}, which does not promise {formal.fill}")

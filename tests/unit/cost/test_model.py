@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_event
+
+import pytest
 from msgspec.structs import replace
 
 from pavane.cost.model import Blocks, predict
 from pavane.cost.spread import Spread
-from pavane.cost.traffic import events, expected_values, generic_weights
+from pavane.cost.traffic import Dim, Event, event_channels, events, expected_values, generic_weights
 from pavane.ir.expr import Reduce, at, fn
 from pavane.ir.quasi import quasi
 from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.load import load_target
 from tests.unit.passes.templates import chain, matmul
 
 ONE = Spread("GRID", 1, 1)
@@ -65,3 +69,55 @@ def test_weights_of_a_generic(toy: SpatialTarget) -> None:
     assert generic_weights(fn("exp", fn("add", at("a", 0, 0), 1.0)), engine) == (6, 0)
     total = Reduce("SUM", "LV_GEN_K", quasi(7), fn("mul", at("a", 0, "LV_GEN_K"), 2.0))
     assert generic_weights(fn("rsqrt", total), engine) == (5, 2)
+
+
+def load_event(rows: int, cols: int, line: int, items: tuple[str, ...] = ()) -> Event:
+    dims = (Dim(rows, "LV_ITEM_X") if items else Dim(rows), Dim(cols))
+    return Event("load", "reader_a", (("LV_ITEM_X", 8),), dims, "fA", "LOCAL", "f32", line=line, items=items)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "line", "channels"),
+    [
+        (1, 64, 1024, 1),  # 256 bytes of one page
+        (1, 1024, 1024, 2),  # 4096 bytes: two pages
+        (32, 64, 1024, 6),  # rows two pages apart: every other channel of 12
+        (32, 64, 4096, 3),  # rows eight pages apart: every fourth
+        (32, 1024, 1024, 12),  # contiguous
+        (32, 64, 1000, 12),  # rows of no whole pages drift over all
+        (2, 64, 4096, 2),
+    ],
+)
+def test_channels_that_a_window_lies_in(rows: int, cols: int, line: int, channels: int) -> None:
+    assert event_channels(load_event(rows, cols, line), (rows, cols), load_target("wormhole_n150")) == channels
+
+
+def test_what_all_workers_read_from_one_page_comes_from_one_channel() -> None:
+    """8 workers read the same kilobyte: at the rate of its channel, not of twelve; windows of their own: of more."""
+    wormhole, spread = load_target("wormhole_n150"), Spread("GRID", 8, 1)
+    where = blocks(ITEM_X=(8, 1))
+    same = predict([load_event(1, 256, 256)], where, spread, wormhole)
+    own = predict([load_event(1, 256, 256, ("LV_ITEM_X",))], where, spread, wormhole)
+    assert dict(same.busy)["dram"] == -(-8 * 1024 // 24)
+    assert dict(own.busy)["dram"] == -(-8 * 1024 // (4 * 24))
+
+
+def test_sends_to_every_site_follow_what_makes_them() -> None:
+    wormhole, spread = load_target("wormhole_n150"), Spread("GRID", 8, 1)
+    store = Event(
+        "store", "brisc", (("LV_ITEM_X", 8),), (Dim(1), Dim(2800)), "fY", "LOCAL", "f32", items=("LV_ITEM_X",),
+        home="sites",
+    )  # fmt: skip
+    found = predict([store], blocks(ITEM_X=(8, 1)), spread, wormhole)
+    one = 27 + 400 + 40 + 14 * 9  # a request, 11,200 bytes at 28 a cycle, start, hops
+    assert dict(found.busy) == {"brisc": one, "dram": 0, "noc": 8 * 400}
+    assert (found.cycles, found.bottleneck) == (8 * 400 + one, "noc")
+
+
+def test_what_a_row_of_items_needs_goes_before_them() -> None:
+    wormhole, spread = load_target("wormhole_n150"), Spread("GRID", 8, 1)
+    first = Event("load", "brisc", (("LV_ITEM_Y", 1),), (Dim(1), Dim(2800)), "fX", "LOCAL", "f32", home="sites")
+    item = replace_event(first, engine="ncrisc", nest=(("LV_ITEM_Y", 1), ("LV_ITEM_X", 8)), fifo="fW")
+    where = blocks(ITEM_Y=(1, 1), ITEM_X=(8, 1))
+    both, alone = predict([first, item], where, spread, wormhole), predict([item], where, spread, wormhole)
+    assert both.cycles == alone.cycles + 27 + 40 + 400
