@@ -96,7 +96,7 @@ def test_more_memory_never_costs_cycles(toy: SpatialTarget) -> None:
 def test_host_decode_has_balanced_items_of_long_rows(host: SpatialTarget) -> None:
     shape = tile(norm_product(host, 576, 1536, 1, 1).program, host).shapes[0]
     assert shape.plan.k == 576
-    assert 16 <= shape.plan.cols <= 128
+    assert 16 <= shape.plan.cols <= 256
     assert shape.items.x.const % 2 == 0
 
 
