@@ -1,6 +1,7 @@
 # make run     the main job: fetch the default model once, compile it for this machine, talk   (PROMPT="...")
 # make test    style, types and every test, the slow ones too
 # make bench   Pavane beside llama.cpp, numpy and torch, in pairs, on this machine            (BENCH="--quick")
+# make evidence  the checker against the oracle on thousands of programs; writes docs/evidence.md (EVIDENCE="--size 0.1")
 # make check   the quick round while working (about two minutes)
 # make venv    only the virtual environment; made anew when pyproject.toml or constraints.txt change
 
@@ -17,7 +18,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 QUICK_TESTS := $(wildcard tests/walls tests/unit tests/golden tests/properties tests/reject tests/checker)
 PYTEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 4
 
-.PHONY: run bench test check venv dev format lint types quick-tests all-tests clean
+.PHONY: run bench evidence test check venv dev format lint types quick-tests all-tests clean
 
 run: $(VENV)/.installed
 	@$(BIN)/pavane run --prompt "$$PROMPT"
@@ -26,6 +27,9 @@ bench: $(VENV)/.installed
 	@echo "adding the other engines (llama.cpp is built for this machine: some minutes, once)"
 	@CMAKE_ARGS=-DGGML_NATIVE=on $(INSTALL) '.[bench]'
 	@$(BIN)/python bench/speed.py $(BENCH)
+
+evidence: dev
+	@$(BIN)/python -m tests.evidence $(EVIDENCE)
 
 test: format lint types all-tests
 

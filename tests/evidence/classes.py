@@ -1,0 +1,10 @@
+"""All named classes of mistakes."""
+
+from __future__ import annotations
+
+from tests.evidence import mistakes_of_buffers, mistakes_of_maps, mistakes_of_meaning, mistakes_of_order
+from tests.evidence.mistakes import CLASSES, MistakeClass, Mutant
+
+MODULES = (mistakes_of_order, mistakes_of_buffers, mistakes_of_maps, mistakes_of_meaning)
+
+__all__ = ["CLASSES", "MODULES", "MistakeClass", "Mutant"]
