@@ -40,9 +40,9 @@ STAND = """## Where the mutants stand
 Unsafe mutants in programs of one section or composed ones, outside every loop or inside one, and those that turned out
 harmless. A boundary's posts and waits stand in workers, which have no loops; instances, bindings, workers' rectangles
 and the order of sections have none either, and one section has no boundary: there a 0 is the grammar's. An index may be
-`Indirect` in loads only, a wave needs `waves`, and a forwarded FIFO needs `edges`, all outside the fragment; their
-classes are made with what the grammar has (a store through an index, two processes of one engine on a site, an operand
-or a tensor of another name).
+`Indirect` in loads only, a wave is sections without a boundary between them on disjoint sites, and what is forwarded is
+a tensor on the sites (decision 8): the classes named after them are a store through an index, two processes of one
+engine on a site, and an operand or a tensor of another name.
 
 """
 REJECTS = """## False rejects that remain
