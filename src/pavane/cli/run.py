@@ -39,6 +39,7 @@ def run(
     from pavane.frontends.sampling import Sampler
     from pavane.frontends.tokenizer import StreamDecoder, read_tokenizer
     from pavane.generate import Session, check_prompt
+    from pavane.targets.host import available_cores
 
     if not prompt:
         raise ArgumentReject("the prompt is empty", remedy="give --prompt a text")
@@ -46,6 +47,8 @@ def run(
         raise ArgumentReject("the prompt is no text", needed="UTF-8", remedy="convert it, with iconv say")
     sampler = Sampler(temperature, top_k, top_p, seed)
     target = chip("host", cores)
+    if target.sites > available_cores():
+        say(f"{target.sites} workers take turns on {available_cores()} cores: fewer are faster")
     with watching() as watch:
         start = time.perf_counter()
         loaded = model(model_name, contract, context, watch)
@@ -73,7 +76,8 @@ def run(
     say(f"prompt {timing.prompt_tokens} tokens, {timing.prompt_rate:.1f} tokens/s")
     say(f"generation {timing.tokens} tokens, {timing.rate:.1f} tokens/s")
     if len(session.waited) > 1 and timing.tokens > 1:
-        say("workers waited for each other " + ", ".join(f"{part:.0%}" for part in session.waited) + " of that time")
+        parts = ", ".join(f"{part:.0%}" for part in session.waited)
+        say(f"of the generation's time the {len(session.waited)} workers waited for each other {parts}")
     say(f"ready after {ready_seconds:.1f} s on {target.description}")
     for artefact in (session.decode, session.prompt):
         say(f"certified: {_certified(artefact)}")

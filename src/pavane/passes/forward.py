@@ -250,5 +250,7 @@ def _recorded(packed: Packed, candidates: Sequence[Candidate], chosen: frozenset
 def _join(candidate: Candidate, chosen: frozenset[str]) -> Join:
     what = f"forward {candidate.names[0]} ({', '.join(candidate.users)})"
     here, beside = ("a copy on every site", candidate.on_sites), ("beside the chip", candidate.beside)
-    taken, other = (here, beside) if candidate.names[0] in chosen else (beside, here)
-    return Join(what, *taken, *other)
+    if candidate.names[0] in chosen:
+        return Join(what, *here, *beside)
+    no_room = candidate.on_sites < candidate.beside
+    return Join(what, "beside the chip, for want of room" if no_room else beside[0], candidate.beside, *here)

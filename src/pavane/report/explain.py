@@ -48,7 +48,8 @@ def _overview(program: Program) -> Iterator[str]:
     times = Counter(instance.shape for instance in program.instances)
     total = sum(times[shape.name] * (shape.plan.cycles if shape.plan else 0) for shape in program.shapes)
     sections = f"{len(program.instances)} section{'' if len(program.instances) == 1 else 's'}"
-    yield f"program {program.name} for {program.target}: {sections}, {total:,} predicted cycles"
+    at_once = "" if len(program.instances) == 1 else " (waves at once; boundaries and launch not counted)"
+    yield f"program {program.name} for {program.target}: {sections}, {_in_waves(program):,} predicted cycles{at_once}"
     width = max(len(shape.name) for shape in program.shapes)
     ordered = sorted(program.shapes, key=lambda s: -times[s.name] * (s.plan.cycles if s.plan else 0))
     for shape in ordered:
@@ -58,6 +59,16 @@ def _overview(program: Program) -> Iterator[str]:
         yield f"  {shape.name:<{width}}  {times[shape.name]:>4} x  {share}  bound by {bound or 'nothing known'}"
     between = dict.fromkeys(join for shape in program.shapes for join in shape.joins if is_between_sections(join))
     yield from ("  " + _join_line(join) for join in between)
+
+
+def _in_waves(program: Program) -> int:
+    """Predicted cycles of all sections, one wave after the other."""
+    cycles = {shape.name: shape.plan.cycles if shape.plan else 0 for shape in program.shapes}
+    waves: dict[int, int] = {}
+    for number, instance in enumerate(program.instances):
+        wave = instance.wave if instance.wave >= 0 else -1 - number
+        waves[wave] = max(waves.get(wave, 0), cycles[instance.shape])
+    return sum(waves.values())
 
 
 def is_between_sections(join: Join) -> bool:
