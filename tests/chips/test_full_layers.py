@@ -39,7 +39,7 @@ def one_layer(name: str, **figures: int) -> DecoderConfig:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["smollm2-135m", "qwen3-0.6b", "gemma-3-270m"])
+@pytest.mark.parametrize("name", ["smollm2-135m", "qwen3-0.6b", "gemma-3-270m", "llama-3.1-8b"])
 def test_each_section_of_real_width_is_within_its_bound(name):
     found = dict(ratios(one_layer(name), "rows", CONTEXT))
     assert all(ratio <= 1 for ratio in found.values()), found
@@ -61,10 +61,11 @@ def is_joined(program: Program) -> bool:
         (one_layer("qwen3-0.6b"), "rows", 2, 3),
         (one_layer("gemma-3-270m"), 1, 1, 3),
         (one_layer("gemma-3-270m"), "rows", 3, 5),
+        (one_layer("llama-3.1-8b"), 1, 1, 2),
         (one_layer("smollm2-135m", **ODD), 1, 1, 4),
         (one_layer("smollm2-135m", **ODD), "rows", 3, 7),
     ],
-    ids=["SmolLM2", "SmolLM2 prompt", "Qwen3 prompt", "Gemma", "Gemma prompt", "odd", "odd prompt"],
+    ids=["SmolLM2", "SmolLM2 prompt", "Qwen3 prompt", "Gemma", "Gemma prompt", "Llama", "odd", "odd prompt"],
 )
 def test_a_layer_says_what_the_reference_says(config, rows, block, tokens):
     target = load_target("wormhole_n150")
