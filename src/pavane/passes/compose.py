@@ -28,7 +28,6 @@ from pavane.ir.program import (
     Front,
     Home,
     Init,
-    Instance,
     Load,
     Post,
     Process,
@@ -49,6 +48,7 @@ from pavane.ir.rects import Site, constant_rect, rectangles, site_in
 from pavane.ir.walk import leaves, named, symbol_domain
 from pavane.passes.arena import arena, end_of_memory
 from pavane.passes.memory_beside import require_memory, tensor_bytes
+from pavane.passes.section import uses
 from pavane.reject import ComposeReject, OutOfCounters
 from pavane.targets.descriptor import SpatialTarget, target_digest
 
@@ -124,7 +124,7 @@ def _phases(program: Program, target: SpatialTarget) -> tuple[int, ...]:
     written: set[str] = set()
     phase = 0
     for instance in program.instances:
-        reads, writes = _uses(program, instance)
+        reads, writes = uses(named(program.shapes, instance.shape), instance)
         conflict = bool(written & (reads | writes) or read & writes)
         in_wave = phases and instance.wave >= 0 and instance.wave == program.instances[len(phases) - 1].wave
         if phases and not one_process and (conflict or (every_section and not in_wave)):
@@ -133,19 +133,6 @@ def _phases(program: Program, target: SpatialTarget) -> tuple[int, ...]:
         written |= writes
         phases.append(phase)
     return tuple(phases)
-
-
-def _uses(program: Program, instance: Instance) -> tuple[set[str], set[str]]:
-    """Tensors that an instance reads, and writes."""
-    roles = {formal.name: formal.role for formal in named(program.shapes, instance.shape).formals}
-    stores = _stored_formals(named(program.shapes, instance.shape))
-    reads = {b.tensor for b in instance.bindings if roles[b.formal] != "OUT"}
-    writes = {b.tensor for b in instance.bindings if b.formal in stores}
-    return reads, writes
-
-
-def _stored_formals(shape: Shape) -> set[str]:
-    return {step.tensor for process in shape.processes for _, step in leaves(process.body) if isinstance(step, Store)}
 
 
 # --- scratch --------------------------------------------------------------------------------------------------------

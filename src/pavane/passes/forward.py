@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import replace as with_sections
 from fractions import Fraction
 
 from msgspec.structs import replace
@@ -67,7 +66,7 @@ def with_copies(packed: Packed, names: frozenset[str], target: SpatialTarget) ->
     """The sections with these tensors, and the formals bound to them, on the sites, and the memory that they leave."""
     sizes = {tensor: size for tensor, size in _sizes(packed).items() if tensor.name in names}
     taken = _taken_bytes(sizes, _lifetimes(packed), target)
-    moved = with_sections(packed, sections=tuple(_with_homes(section, names) for section in packed.sections))
+    moved = packed.with_sections(_with_homes(section, names) for section in packed.sections)
     return Forwarded(moved, restricted(target, memory_bytes=target.memory.bytes - taken))
 
 
@@ -244,7 +243,7 @@ def _recorded(packed: Packed, candidates: Sequence[Candidate], chosen: frozenset
         for name in touched:
             section = with_join(section, joins.get(name))
         sections.append(section)
-    return with_sections(packed, sections=tuple(sections))
+    return packed.with_sections(sections)
 
 
 def _join(candidate: Candidate, chosen: frozenset[str]) -> Join:

@@ -13,7 +13,7 @@ Refuses never: members that depend on each other are no candidate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -22,7 +22,8 @@ from pavane.cost.boundary import boundary_cycles
 from pavane.cost.model import DRAM, Prediction
 from pavane.ir.program import Join, Program
 from pavane.ir.rects import shifted
-from pavane.passes.planning import Planning, uses
+from pavane.passes.planning import Planning
+from pavane.passes.section import uses
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.restrict import restricted
 
@@ -36,6 +37,10 @@ class Packed:
     sections: tuple[Program, ...]
     places: tuple[Place, ...]
     waves: tuple[int, ...]
+
+    def with_sections(self, sections: Iterable[Program]) -> Packed:
+        """The same places and waves for these sections."""
+        return Packed(tuple(sections), self.places, self.waves)
 
     @property
     def shared_waves(self) -> tuple[int, ...]:
@@ -88,7 +93,7 @@ def independent_runs(sections: Sequence[Program], target: SpatialTarget) -> Iter
     most = max(target.grid.width, target.grid.height) if len(target.engines) > 1 else 1
     first, read, written = 0, frozenset[str](), frozenset[str]()
     for number, section in enumerate(sections):
-        reads, writes = uses(section)
+        reads, writes = uses(section.shapes[0], section.instances[0])
         conflict = written & (reads | writes) or read & writes
         if number > first and (conflict or number - first >= most):
             yield range(first, number)

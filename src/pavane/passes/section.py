@@ -1,10 +1,11 @@
-"""The section a pass works on: the one shape of a program before `compose`, taken out and put back."""
+"""The section a pass works on: the one shape of a program before `compose`, taken out and put back; what one uses."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pavane.ir.program import Group, Phase, Program, Rect, Shape
+from pavane.ir.program import Group, Instance, Phase, Program, Rect, Shape, Store
+from pavane.ir.walk import bodies, leaves
 from pavane.reject import ProgramReject
 
 
@@ -39,3 +40,11 @@ def rect_of(group: Group) -> Rect:
 def with_section(program: Program, shape: Shape, phase: Phase) -> Program:
     """The program with its section replaced, at a new phase."""
     return replace(program, shapes=(shape,), phase=phase)
+
+
+def uses(shape: Shape, instance: Instance) -> tuple[frozenset[str], frozenset[str]]:
+    """Tensors that an instance reads, and writes; at any phase."""
+    stored = {step.tensor for _, body in bodies(shape) for _, step in leaves(body) if isinstance(step, Store)}
+    roles = {formal.name: formal.role for formal in shape.formals}
+    reads = frozenset(b.tensor for b in instance.bindings if roles[b.formal] != "OUT")
+    return reads, frozenset(b.tensor for b in instance.bindings if b.formal in stored)
