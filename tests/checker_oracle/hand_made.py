@@ -14,14 +14,11 @@ from pavane.ir.expr import Const, Expr, Reduce, at, fn
 from pavane.ir.program import (
     Carry,
     Compute,
-    Fence,
     Fifo,
     Formal,
-    Front,
     Generic,
     Init,
     Items,
-    Load,
     Loop,
     MatmulTiles,
     Node,
@@ -35,30 +32,18 @@ from pavane.ir.program import (
     Reserve,
     Shape,
     Spec,
-    Store,
     Tensor,
     Tree,
     Wait,
     Worker,
-)  # fmt: skip
+)
 from pavane.ir.quasi import quasi
 from pavane.targets.descriptor import SpatialTarget
+from tests.building import COL, ROW, K, one_section, rect, shape_of, span, take, whole, window, write
 from tests.checker_oracle.mutants import at as part
 from tests.checker_oracle.mutants import put
 from tests.checker_oracle.programs import Case, host, small, toy
-from tests.examples import (  # fmt: skip
-    COL,
-    ROW,
-    K,
-    matmul_multicast,
-    norm_product_host,
-    one_section,
-    rect,
-    shape_of,
-    span,
-    whole,
-    window,
-)
+from tests.examples import matmul_multicast, norm_product_host
 
 N = 32
 WHOLE = whole(N)
@@ -76,11 +61,11 @@ IN_BODY = (0, "body", 0, "body", 0, "body")
 
 
 def taken(fifo: str, formal: str) -> tuple[Node, ...]:
-    return (Reserve(fifo), Load(fifo, formal, BOX), Push(fifo), Front(fifo))
+    return take(fifo, formal, BOX)
 
 
 def stored(*filling: Node) -> tuple[Node, ...]:
-    return (Reserve("fC"), *filling, Push("fC"), Front("fC"), Store("fC", "C", BOX), Fence(), Pop("fC"))
+    return (Reserve("fC"), *filling, Push("fC"), *write("fC", "C", BOX))
 
 
 def assign(name: str, expr: Expr, rows=WHOLE, cols=WHOLE, row=0, col=0, guard=()) -> Compute:

@@ -56,6 +56,8 @@ def require_on_chip(program: Program, target: SpatialTarget) -> None:
             raise Fault(f"chip: {tensor.name} is not aligned")
         if tensor.home == "sites":
             _require_copies(program, tensor, target)
+        if tensor.home == "sharded":
+            _require_shares(program, tensor, target)
 
 
 def _require_copies(program: Program, tensor: Tensor, target: SpatialTarget) -> None:
@@ -70,6 +72,46 @@ def _require_copies(program: Program, tensor: Tensor, target: SpatialTarget) -> 
         raise Fault(f"chip: {tensor.name} stands at {tensor.offset} of every site")
     if end > target.memory.bytes:
         raise Fault(f"out of bounds: {tensor.name} ends at {end} of every site")
+
+
+def _require_shares(program: Program, tensor: Tensor, target: SpatialTarget) -> None:
+    """A WEIGHT or STATE in blocks of whole rows, each on its site where nothing else of the program ever stands."""
+    most = {s.name: s.hi for s in program.symbols}
+    *outer, last = extents(tensor.shape, most)
+    row, size = row_bytes(tensor.dtype, last), prod(outer) * row_bytes(tensor.dtype, last)
+    bound = {(i.shape, b.formal) for i in program.instances for b in i.bindings if b.tensor == tensor.name}
+    formals = [f for s in program.shapes for f in s.formals if (s.name, f.name) in bound]
+    alike = all((f.home, f.shard_bytes) == ("sharded", tensor.shard_bytes) for f in formals)
+    if tensor.role not in ("WEIGHT", "STATE") or target.alias or not alike:
+        raise Fault(f"chip: {tensor.name} cannot be sharded")
+    if tensor.shard_bytes < 1 or tensor.shard_bytes % row:
+        raise Fault(f"chip: {tensor.name} is cut inside a row")
+    turns = range(-(-size // (tensor.shard_bytes * target.sites)))
+    mine = [(tensor.offset + n * tensor.shard_bytes, tensor.offset + (n + 1) * tensor.shard_bytes) for n in turns]
+    if tensor.offset % target.memory.alignment_bytes or tensor.offset < target.memory.reserved_bytes:
+        raise Fault(f"chip: {tensor.name} stands at {tensor.offset} of every site")
+    if mine[-1][1] > target.memory.bytes:
+        raise Fault(f"out of bounds: {tensor.name} ends at {mine[-1][1]} of some site")
+    for low, high, name in _standing(program, most, target):
+        if name != tensor.name and any(low < end and start < high for start, end in mine):
+            raise Fault(f"race: {name} stands over {tensor.name}, which lasts")
+
+
+def _standing(program: Program, most: dict[str, int], target: SpatialTarget) -> Iterator[tuple[int, int, str]]:
+    """Bytes of local memory that anything of the program takes."""
+    for shape in program.shapes:
+        for fifo in shape.fifos:
+            if fifo.kind != "ALIAS":
+                yield fifo.address, fifo.address + fifo.depth * fifo.rows * row_bytes(fifo.dtype, fifo.cols), fifo.name
+        for carry in shape.carries:
+            yield carry.address, carry.address + carry.rows * row_bytes(carry.dtype, carry.cols), carry.name
+    for tensor in program.tensors:
+        *outer, last = extents(tensor.shape, most)
+        size = prod(outer) * row_bytes(tensor.dtype, last)
+        if tensor.home == "sharded" and tensor.shard_bytes > 0:
+            size = tensor.shard_bytes * -(-size // (tensor.shard_bytes * target.sites))
+        if tensor.home != "dram":
+            yield tensor.offset, tensor.offset + size, tensor.name
 
 
 def _require_product(shape: Shape, op: MatmulTiles, engine: Engine) -> None:

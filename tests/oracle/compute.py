@@ -14,28 +14,37 @@ import numpy as np
 from pavane.ir.expr import At, Indirect, names, walk
 from pavane.ir.program import Compute, Formal, Generic, Init, Load, MatmulTiles, Program, Ref, Send, Span, Store, Window
 from pavane.ir.types import block_elements, row_bytes
+from tests.oracle.cells import CELL, Cells, cells, constants, unwritten
+from tests.oracle.comparison import require_same, rounding_scale
 from tests.oracle.expand import Action, Context, sites_of
+from tests.oracle.expressions import RANGE, Scope, over, value_of
+from tests.oracle.laws import Laws
 from tests.oracle.meaning import Expected, extents
 from tests.oracle.spaces import Box, Fault, Space
-from tests.oracle.terms import RANGE, Scope, over, value_of
 
 if TYPE_CHECKING:
     from tests.oracle.machine import Machine, Slot
 
 _STORED = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-Part = tuple[list[int], int, int]  # addresses of rows, first column, columns
 
 
-def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+def rounded(numbers: np.ndarray, dtype: str) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return values.astype(_STORED[dtype]).astype(float) if dtype in _STORED else values
+        return numbers.astype(_STORED[dtype]).astype(float) if dtype in _STORED else numbers
+
+
+def held(values: Cells, dtype: str) -> Cells:
+    """As a type holds them: numbers are rounded, terms are what they are."""
+    return cells(rounded(values["number"], dtype), values["term"])
 
 
 class Effects:
     """Tensors of one run and what the current epoch must store."""
 
-    def __init__(self, program: Program, tensors: dict[str, tuple[Space | None, int]], symbols: dict[str, int]) -> None:
-        self.program, self.tensors, self.symbols = program, tensors, symbols
+    def __init__(
+        self, program: Program, tensors: dict[str, tuple[Space | None, int]], symbols: dict[str, int], laws: Laws
+    ) -> None:
+        self.program, self.tensors, self.symbols, self.laws = program, tensors, symbols, laws
         self.expected: list[dict[str, Expected]] = []
         self.stored: dict[tuple[int, str], np.ndarray] = {}
         self.summed: dict[tuple, dict[str, np.ndarray]] = {}
@@ -84,7 +93,7 @@ class Effects:
         if slot.dtype != formal.dtype or formal.role == "OUT":
             raise Fault(f"misuse: {step.tensor} is loaded into {step.fifo}")
         touches: list = []
-        starts = self._starts(machine, i, action, step.window, touches)
+        starts, through = self._starts(machine, i, action, step.window, touches)
         space, bases, col, cols = self._window(action, formal, step.window, starts)
         row = step.row.evaluate(action.env)
         slot.origin = slot.origin or (tuple(starts), step.window.row)
@@ -101,10 +110,11 @@ class Effects:
             for r, base in enumerate(bases):
                 slot.rows[row + r] = (space, base + _offset(formal.dtype, col))
                 slot.shown[row + r] = cols
+            slot.through = through
             return [*touches, (space, source.covered, False, queue.alias_thread)]
         thread = machine.task_count + i
         target = _box(slot, row, len(bases), 0, cols)
-        target.write(source.read(f"a load of {step.tensor}"))
+        target.write(self._through(through, source.read(f"a load of {step.tensor}")))
         return [*touches, (space, source.covered, False, thread), (target.space, target.covered, True, thread)]
 
     def _store(self, machine: Machine, i: int, action: Action) -> list:
@@ -116,7 +126,7 @@ class Effects:
         if slot.dtype != formal.dtype or formal.role == "IN":
             raise Fault(f"misuse: {step.fifo} is stored to {step.tensor}")
         touches: list = []
-        starts = self._starts(machine, i, action, step.window, touches)
+        starts, _ = self._starts(machine, i, action, step.window, touches)
         space, bases, col, cols = self._window(action, formal, step.window, starts)
         if not bases or not cols:
             return touches
@@ -124,7 +134,7 @@ class Effects:
             raise Fault(f"out of bounds: a store of {len(bases)} x {cols} from {step.fifo}")
         thread = machine.task_count + i
         source = _box(slot, 0, len(bases), 0, cols)
-        values = source.read(f"a store to {step.tensor}")
+        values = self._through(slot.through, source.read(f"a store to {step.tensor}"))
         touches.append((source.space, source.covered, False, thread))
         for place in [space] if space is not None else machine.all_memories():
             target = Box(place, tuple(bases), col, cols, formal.dtype)
@@ -133,7 +143,7 @@ class Effects:
         self._compare(action.context, formal, step.window, starts, values)
         return touches
 
-    def _compare(self, context: Context, formal: Formal, window: Window, starts: list[int], values: np.ndarray) -> None:
+    def _compare(self, context: Context, formal: Formal, window: Window, starts: list[int], values: Cells) -> None:
         want = self.expected[context.index].get(formal.name)
         if want is None:
             raise Fault(
@@ -146,11 +156,11 @@ class Effects:
         counts = self.stored.setdefault((context.index, formal.name), np.zeros(want.mask.shape, int))
         counts[tuple(part)] += 1
         wanted = want.values[tuple(part)].reshape(values.shape)
-        finite = np.abs(want.values[np.isfinite(want.values)])
-        scale = 0.0 if context.shape.numerics.exact else 1e-7 * max(1e-3, float(finite.max()) if finite.size else 1.0)
-        same = (np.abs(values - wanted) <= scale) | (values == wanted) | (np.isnan(values) & np.isnan(wanted))
-        if not want.mask[tuple(part)].all() or not same.all():
-            raise Fault(f"wrong value: {formal.name} of instance {context.index} at {starts}")
+        where = f"{formal.name} of instance {context.index}"
+        if not want.mask[tuple(part)].all():
+            raise Fault(f"wrong place: {where} is stored at {starts}, of which its spec says nothing")
+        scale = rounding_scale(want.values, context.shape.numerics.exact)
+        require_same(values, wanted, scale, self.laws.record, f"{where}, stored at {starts}")
 
     def _send(self, machine: Machine, i: int, action: Action) -> list:
         step, site, thread = action.step, machine.tasks[i].site, machine.task_count + i
@@ -173,8 +183,11 @@ class Effects:
 
     # --- windows ---
 
-    def _starts(self, machine: Machine, i: int, action: Action, window: Window, touches: list) -> list[int]:
-        starts = []
+    def _starts(
+        self, machine: Machine, i: int, action: Action, window: Window, touches: list
+    ) -> tuple[list[int], list[Cells]]:
+        """Where a window begins, and the elements that are indices of it."""
+        starts, through = [], []
         for start in window.start:
             if not isinstance(start, Indirect):
                 starts.append(start.evaluate(action.env))
@@ -187,12 +200,19 @@ class Effects:
             first, row_dimension = slot.origin or ((0,) * len(element), -1)
             row = element[row_dimension] - first[row_dimension] if row_dimension >= 0 and len(element) > 1 else 0
             box = _box(slot, row, 1, element[-1] - first[-1], 1)
-            value = int(box.read("an index")[0, 0])
+            cell = self._through(slot.through, box.read("an index"))[0, 0]
+            value = int(cell["number"])
             touches.append((box.space, box.covered, False, -1))
             if slot.formal != start.tensor or not start.lo <= value < start.hi:
                 raise Fault(f"out of bounds: an index {value} of {slot.formal}, which is said to be {start.tensor}")
             starts.append(value)
-        return starts
+            through.append(cell)
+        return starts, through
+
+    def _through(self, indices: list[Cells], values: Cells) -> Cells:
+        for index in indices:
+            values = self.laws.through(index, values)
+        return values
 
     def _window(
         self, action: Action, formal: Formal, window: Window, starts: list[int]
@@ -220,7 +240,7 @@ class Effects:
         if min(starts) < 0:
             raise Fault(f"out of bounds: a window of {formal.name} starts at {starts}")
         pitch = row_bytes(formal.dtype, shape[-1])
-        if block_elements(formal.dtype) > 1 and (starts[-1] % 32 or sizes[-1] % 32):
+        if starts[-1] % block_elements(formal.dtype) or sizes[-1] % block_elements(formal.dtype):
             raise Fault(f"misuse: a window of {formal.name} cuts a block")
         lines = []
         for r in range(sizes[window.row] if window.row >= 0 else 1):
@@ -251,7 +271,7 @@ class Effects:
         if carry is None:
             raise Fault(f"misuse: {action.step.carry} is no carry")
         box = _box(slot, 0, len(slot.rows), 0, slot.width)
-        box.write(np.asarray(carry.initial))
+        box.write(constants(carry.initial))
         self.summed.pop((machine.tasks[i].site, action.context.shape.name, carry.name), None)
         return [(box.space, box.covered, True, -1)]
 
@@ -269,7 +289,7 @@ class Effects:
         if isinstance(op, Generic):
             values = self._generic(machine, i, action, rows, cols, touches)
             self.summed.pop((machine.tasks[i].site, action.context.shape.name, op.dst.name), None)
-            if block_elements(slot.dtype) > 1 and (op.dst.col.evaluate(env) % 32 or cols % 32):
+            if op.dst.col.evaluate(env) % block_elements(slot.dtype) or cols % block_elements(slot.dtype):
                 raise Fault("misuse: a Generic writes a part of a block")
         else:
             k = _length(op.k, env)
@@ -280,33 +300,43 @@ class Effects:
             if op.dst.name in (op.a.name, op.b.name):
                 raise Fault("misuse: a product reads its own destination")
             old = self._operand(machine, i, action, op.dst, rows, cols, touches)
-            values = old + (a @ (b.T if op.transposed else b) if k else 0.0)
+            _, added = self.laws.product(("r", "k"), a, ("c", "k") if op.transposed else ("k", "c"), b, "k")
+            values = self.laws.function("add", [old, added], old["number"] + added["number"])
         box = _box(slot, op.dst.row.evaluate(env), rows, op.dst.col.evaluate(env), cols)
-        _require_integers(values, slot.dtype, op.dst.name)
-        box.write(rounded(values, slot.dtype) if exact else values)
+        _require_integers(values["number"], slot.dtype, op.dst.name)
+        box.write(held(values, slot.dtype) if exact else values)
         return [*touches, (box.space, box.covered, True, -1)]
 
     def _require_ascending(
         self, machine: Machine, i: int, action: Action, op: MatmulTiles, rows: int, cols: int, k: int
     ) -> None:
-        """A sum takes its terms in ascending k (docs/ir.md, Sums): k is the column of the tensor that `a` was loaded
-        from; an `a` that was computed says nothing.
+        """A sum takes its terms in ascending k (docs/ir.md, Sums), by the tensor that `a` or else `b` was loaded from;
+        where both were computed nothing is known.
         """
-        source = self._buffer(machine, i, action.context, op.a.name)
-        if source.origin is None or not k:
+        found = self._first_k(machine, i, action, op)
+        if found is None or not k:
             return
+        formal, first = found
         slot, env = self._buffer(machine, i, action.context, op.dst.name, written=True), action.env
         sums = self.summed.setdefault((machine.tasks[i].site, action.context.shape.name, op.dst.name), {})
-        last = sums.setdefault(source.formal, np.full((len(slot.rows), slot.width), -1))
-        first, row, col = (
-            source.origin[0][-1] + op.a.col.evaluate(env),
-            op.dst.row.evaluate(env),
-            op.dst.col.evaluate(env),
-        )
+        last = sums.setdefault(formal, np.full((len(slot.rows), slot.width), -1))
+        row, col = op.dst.row.evaluate(env), op.dst.col.evaluate(env)
         part = last[max(row, 0) : row + rows, max(col, 0) : col + cols]
         if (part >= first).any():
-            raise Fault(f"wrong order: {op.dst.name} adds k = {first} of {source.formal} after k = {part.max()}")
+            raise Fault(f"wrong order: {op.dst.name} adds k = {first} of {formal} after k = {part.max()}")
         part[...] = first + k - 1
+
+    def _first_k(self, machine: Machine, i: int, action: Action, op: MatmulTiles) -> tuple[str, int] | None:
+        """The tensor that an operand was loaded from, and the index along k of the first element that is read."""
+        a, b = (self._buffer(machine, i, action.context, ref.name) for ref in (op.a, op.b))
+        if a.origin is not None:
+            return a.formal, a.origin[0][-1] + op.a.col.evaluate(action.env)
+        if b.origin is None or (not op.transposed and b.origin[1] < 0):
+            return None
+        starts, row = b.origin
+        if op.transposed:
+            return b.formal, starts[-1] + op.b.col.evaluate(action.env)
+        return b.formal, starts[row] + op.b.row.evaluate(action.env)
 
     def _forget(self, machine: Machine, i: int, action: Action, rows: int, cols: int) -> None:
         """What an op would have assigned, had its guard not been empty, is not there for those without that guard."""
@@ -321,38 +351,39 @@ class Effects:
 
     def _operand(
         self, machine: Machine, i: int, action: Action, ref: Ref, rows: int, cols: int, touches: list
-    ) -> np.ndarray:
+    ) -> Cells:
         slot = self._buffer(machine, i, action.context, ref.name)
         if not rows or not cols:
-            return np.zeros((rows, cols))
-        out = _read(slot, ref.row.evaluate(action.env), rows, ref.col.evaluate(action.env), cols, ref.name, touches)
+            return np.zeros((rows, cols), CELL)
+        row, col = ref.row.evaluate(action.env), ref.col.evaluate(action.env)
+        out = self._through(slot.through, _read(slot, row, rows, col, cols, ref.name, touches))
         taken = dict(action.context.shape.numerics.operands).get(slot.formal)
-        return rounded(out, taken) if taken and action.context.shape.numerics.exact else out
+        return held(out, taken) if taken and action.context.shape.numerics.exact else out
 
-    def _generic(self, machine: Machine, i: int, action: Action, rows: int, cols: int, touches: list) -> np.ndarray:
+    def _generic(self, machine: Machine, i: int, action: Action, rows: int, cols: int, touches: list) -> Cells:
         op, env = action.step.op, action.env
         own = {op.dst.name: (op.dst.row.evaluate(env), op.dst.col.evaluate(env))}
 
-        def read(at: At, indices: tuple[np.ndarray, ...]) -> np.ndarray:
+        def read(at: At, indices: tuple[np.ndarray, ...]) -> Cells:
             slot = self._buffer(machine, i, action.context, at.name)
             if len(indices) != 2:
                 raise Fault(f"misuse: {at.name} is read with {len(indices)} indices")
             r, c = indices
             if not r.size:
-                return np.zeros(r.shape)
+                return np.zeros(r.shape, CELL)
             r0, c0 = int(r.min()), int(c.min())
             seen: list = []
             block = _read(slot, r0, int(r.max()) - r0 + 1, c0, int(c.max()) - c0 + 1, at.name, seen, holes=True)
             touches.extend(seen)
-            values = block[r - r0, c - c0]
-            if np.isnan(values).any() and _garbled(slot, r, c):
+            values = self._through(slot.through, block[r - r0, c - c0])
+            if np.isnan(values["number"]).any() and _garbled(slot, r, c):
                 raise Fault(f"unwritten or garbled bytes: an op reads {at.name}")
             return values
 
         for node in walk(op.expr):
             if isinstance(node, At) and node.name in own:
                 _require_same_place(node, op, env, own[op.dst.name], rows, cols)
-        scope = Scope({"LV_GEN_ROW": rows, "LV_GEN_COL": cols}, env, read)
+        scope = Scope(self.laws, {"LV_GEN_ROW": rows, "LV_GEN_COL": cols}, env, read)
         return over(value_of(op.expr, scope), ("LV_GEN_ROW", "LV_GEN_COL"), (rows, cols))
 
 
@@ -389,9 +420,7 @@ def _box(slot: Slot, row: int, rows: int, col: int, cols: int) -> Box:
     return Box(part[0][0], tuple(address for _, address in part), col, cols, slot.dtype)
 
 
-def _read(
-    slot: Slot, row: int, rows: int, col: int, cols: int, name: str, touches: list, holes: bool = False
-) -> np.ndarray:
+def _read(slot: Slot, row: int, rows: int, col: int, cols: int, name: str, touches: list, holes: bool = False) -> Cells:
     box = _box(slot, row, rows, col, cols)
     touches.append((box.space, box.covered, False, -1))
     if not holes:
@@ -399,7 +428,7 @@ def _read(
     spots = box.first.ravel()
     owned = box.space.owner[box.covered[: spots.size * box.size].reshape(spots.size, box.size)]
     good = (owned == spots[:, None]).all(1).reshape(box.first.shape)
-    return np.where(good, box.space.value[box.first], np.nan)
+    return np.where(good, box.space.value[box.first], unwritten(()))
 
 
 def _garbled(slot: Slot, r: np.ndarray, c: np.ndarray) -> bool:

@@ -29,7 +29,7 @@ from pavane.ir.program import (
     Wait,
 )  # fmt: skip
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import Const, Fill, Floats, Ints, row_bytes
+from pavane.ir.types import Const, Fill, Floats, Ints, block_elements, row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.chip import steps_of
 from tests.oracle.spaces import Fault
@@ -58,7 +58,7 @@ def require_extents(program: Program, symbols: dict[str, int]) -> None:
         sizes = [e.evaluate(symbols) for e in thing.shape]
         if not sizes or min(sizes) < 1:
             raise Fault(f"misuse: {thing.name} is {sizes} large")
-        if thing.dtype == "q8_0" and sizes[-1] % 32:
+        if sizes[-1] % block_elements(thing.dtype):
             raise Fault(f"misuse: the last extent of {thing.name} cuts a block")
     for tensor in program.tensors:
         if tensor.role in ("WEIGHT", "STATE") and not all(e.is_const for e in tensor.shape):
@@ -114,7 +114,7 @@ def _shape(shape: Shape, target: SpatialTarget) -> None:
             old = not isinstance(node, At) or not node.next or formals[node.name].role == "STATE"
             _misuse(old, "`next` of an operand that has no transition")
     for buffer in (*shape.fifos, *shape.carries):
-        _misuse(buffer.dtype != "q8_0" or buffer.cols % 32 == 0, f"the columns of {buffer.name} cut a block")
+        _misuse(buffer.cols % block_elements(buffer.dtype) == 0, f"the columns of {buffer.name} cut a block")
     for process in shape.processes:
         _loops(process.body, ())
         for step in steps_of(process.body):
@@ -194,7 +194,7 @@ def _view(formal: Formal, tensor: Tensor, written: bool) -> None:
     _misuse(written or _implied(promised, formal.fill), f"{what}, which does not promise {formal.fill}")
     if formal.shape != tensor.shape:
         inner = all(e.is_const for e in formal.shape[1:])
-        blocks = formal.dtype != "q8_0" or formal.shape[-1] == tensor.shape[-1]
+        blocks = block_elements(formal.dtype) == 1 or formal.shape[-1] == tensor.shape[-1]
         _misuse(inner and blocks, f"{what}, and is no view of it")
 
 

@@ -10,24 +10,27 @@ from math import prod
 
 import numpy as np
 
-from pavane.ir.expr import Indirect
-from pavane.ir.program import Load, Loop, Program, Store, Tensor
-from pavane.ir.types import Const, Ints, row_bytes
+from pavane.ir.program import Program, Tensor
+from pavane.ir.types import block_elements, row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.chip import require_on_chip
-from tests.oracle.compute import Effects, rounded
+from tests.oracle.compute import Effects
 from tests.oracle.contract import require_contract, require_extents
+from tests.oracle.data import Draw, fill, first_data, lay_weights_on_sites
 from tests.oracle.expand import MOST_STEPS, Task, TooLarge, tasks_of
+from tests.oracle.laws import Laws
 from tests.oracle.machine import Machine
 from tests.oracle.meaning import expectations, extents
-from tests.oracle.spaces import KINDS, Fault, Space
+from tests.oracle.spaces import KINDS, Fault, Space, header_bytes
 
 Symbols = dict[str, int]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`fault` is empty where the program is safe. `judged` is False where it is too large to say."""
+    """`fault` is empty where the program is safe. `judged` is False where it is too large to say, or has elements
+    smaller than a byte.
+    """
 
     fault: str
     judged: bool = True
@@ -50,6 +53,9 @@ def judge(
 
     `meant`: the program whose specs and bindings say what must come out, where that is another one.
     """
+    strange = _types(program) - set(KINDS)
+    if strange:
+        return Verdict(f"elements of {sorted(strange)}", judged=False)
     try:
         require_contract(program, target)
         require_on_chip(program, target)
@@ -65,6 +71,11 @@ def judge(
     except (KeyError, ValueError, IndexError, TypeError, StopIteration, AttributeError) as error:
         return Verdict(f"misuse: the program cannot be run: {type(error).__name__} {error}")
     return Verdict("")
+
+
+def _types(program: Program) -> set[str]:
+    buffers = [b for shape in program.shapes for b in (*shape.formals, *shape.fifos, *shape.carries)]
+    return {thing.dtype for thing in (*program.tensors, *buffers)}
 
 
 def _points(program: Program, most: int) -> Iterator[Symbols]:
@@ -88,17 +99,18 @@ def _run(
     extreme: bool = False,
 ) -> None:
     """`extreme`: integers are as large as their fills allow, or one less."""
-    rng = np.random.default_rng(seed)
     tasks = tasks_of(program, target, symbols, most_steps)
-    machine = _machine(program, target, symbols, len(tasks))
-    data = _first_data(program, symbols, rng, extreme)
-    _lay_weights_on_sites(program, machine, data, symbols)
+    laws = Laws(seed)
+    draw = Draw(np.random.default_rng(seed), laws, extreme)
+    machine = _machine(program, target, symbols, len(tasks), laws)
+    data = first_data(program, symbols, draw)
+    lay_weights_on_sites(program, machine, data, symbols)
     for epoch in range(2):
         now = symbols if epoch == 0 else _next(program, symbols)
         tasks = tasks_of(program, target, now, most_steps)
-        _fill(program, machine.effects, data, now, rng, extreme)
+        fill(program, machine.effects, data, now, draw)
         machine.forget_copies()
-        machine.effects.expect(now, expectations(meant, data, now))
+        machine.effects.expect(now, expectations(meant, data, now, laws))
         machine.launch(tasks, _rounds(), numbers=True)
         machine.effects.require_all_stored()
         _require_transitions(program, machine.effects, now)
@@ -107,7 +119,7 @@ def _run(
             first = tasks
     policies = list(_policies(program, first, random.Random(seed)))
     for policy in random.Random(seed).sample(policies, min(len(policies), interleavings)):
-        again = _machine(program, target, symbols, len(first))
+        again = _machine(program, target, symbols, len(first), laws)
         again.effects = machine.effects
         for task in first:
             for action in task.actions:
@@ -131,8 +143,8 @@ def _same(machine: Machine, space: Space) -> Space:
 # --- tensors ---
 
 
-def _machine(program: Program, target: SpatialTarget, symbols: Symbols, tasks: int) -> Machine:
-    machine = Machine(program, target, Effects(program, {}, symbols), tasks)
+def _machine(program: Program, target: SpatialTarget, symbols: Symbols, tasks: int, laws: Laws) -> Machine:
+    machine = Machine(program, target, Effects(program, {}, symbols, laws), tasks)
     most = {s.name: s.hi for s in program.symbols}
     beside = [t for t in program.tensors if t.role == "SCRATCH" and t.home == "dram"]
     arena = max([t.offset + _bytes(t, most) for t in beside], default=0)
@@ -148,104 +160,9 @@ def _machine(program: Program, target: SpatialTarget, symbols: Symbols, tasks: i
     return machine
 
 
-def _lay_weights_on_sites(program: Program, machine: Machine, data: dict[str, np.ndarray], symbols: Symbols) -> None:
-    """Once: what lies on the sites must still be there at the next launch."""
-    for tensor in program.tensors:
-        if tensor.role == "WEIGHT" and tensor.home == "sites":
-            for memory in machine.all_memories():
-                _lay(memory, tensor.offset, tensor, data[tensor.name], symbols)
-
-
 def _bytes(tensor: Tensor, symbols: Symbols) -> int:
     shape = extents(tensor.shape, symbols)
     return prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
-
-
-def _first_data(program: Program, symbols: Symbols, rng: np.random.Generator, extreme: bool) -> dict[str, np.ndarray]:
-    most = {s.name: s.hi for s in program.symbols}
-    data = {t.name: np.full(prod(extents(t.shape, most)), np.nan) for t in program.tensors}
-    for tensor in program.tensors:
-        if tensor.role in ("WEIGHT", "STATE"):
-            count = data[tensor.name].size if tensor.role == "WEIGHT" else prod(extents(tensor.shape, symbols))
-            if tensor.role == "STATE" and tensor.transition is not None:
-                row = tensor.transition.row.evaluate(symbols)
-                count = row * prod(extents(tensor.shape, symbols)[1:])
-            data[tensor.name][:count] = _values(program, tensor, count, rng, extreme)
-    return data
-
-
-def _values(program: Program, tensor: Tensor, count: int, rng: np.random.Generator, extreme: bool) -> np.ndarray:
-    if isinstance(tensor.fill, Const):
-        return np.full(count, tensor.fill.value)
-    limits = (tensor.fill.lo, tensor.fill.hi) if isinstance(tensor.fill, Ints) else _index_range(program, tensor.name)
-    if limits is not None:
-        values = rng.integers(limits[0], limits[1] + 1, count).astype(float)
-        largest = max(limits, key=abs)
-        values[rng.random(count) < 0.5] = largest
-        if extreme and limits[0] < limits[1]:
-            values = largest - np.sign(largest) * (rng.random(count) < 0.125)
-        return values
-    return rounded(rng.standard_normal(count), tensor.dtype)
-
-
-def _index_range(program: Program, tensor: str) -> tuple[int, int] | None:
-    """The range that index readers state for a tensor."""
-    found = []
-    for instance in program.instances:
-        bound = {b.formal for b in instance.bindings if b.tensor == tensor}
-        shape = next(s for s in program.shapes if s.name == instance.shape)
-        for process in shape.processes:
-            found += [(x.lo, x.hi - 1) for x in _indirects(process.body) if x.tensor in bound]
-    return (max(lo for lo, _ in found), min(hi for _, hi in found)) if found else None
-
-
-def _indirects(body: tuple) -> Iterator[Indirect]:
-    for node in body:
-        if isinstance(node, Loop):
-            yield from _indirects(node.body)
-        elif isinstance(node, Load | Store):
-            yield from (s for s in node.window.start if isinstance(s, Indirect))
-
-
-def _fill(
-    program: Program,
-    effects: Effects,
-    data: dict[str, np.ndarray],
-    symbols: Symbols,
-    rng: np.random.Generator,
-    extreme: bool,
-) -> None:
-    """What stands in memory at a launch: inputs fresh, weights and caches as they are, nothing else."""
-    for tensor in program.tensors:
-        flat = data[tensor.name]
-        if tensor.role == "INPUT":
-            count = prod(extents(tensor.shape, symbols))
-            flat[:] = np.nan
-            flat[:count] = _values(program, tensor, count, rng, extreme)
-        elif tensor.role in ("SCRATCH", "OUTPUT"):
-            flat[:] = np.nan
-        space, _ = effects.tensors[tensor.name]
-        if space is not None:
-            space.forget_values()
-    for tensor in program.tensors:
-        if tensor.role not in ("SCRATCH", "OUTPUT"):
-            space, base = effects.tensors[tensor.name]
-            if space is not None:
-                _lay(space, base, tensor, data[tensor.name], symbols)
-
-
-def _lay(space: Space, base: int, tensor: Tensor, flat: np.ndarray, symbols: Symbols) -> None:
-    width = extents(tensor.shape, symbols)[-1]
-    spots = np.flatnonzero(~np.isnan(flat))
-    size = row_bytes(tensor.dtype, 1)
-    if tensor.dtype == "q8_0":
-        line, col = spots // width, spots % width
-        first, size = base + line * row_bytes("q8_0", width) + col // 32 * 34 + 2 + col % 32, 1
-    else:
-        first = base + spots * size
-    space.value[first] = flat[spots]
-    space.kind[first] = KINDS[tensor.dtype]
-    space.owner[(first[:, None] + np.arange(size)).ravel()] = np.repeat(first, size)
 
 
 def _require_transitions(program: Program, effects: Effects, symbols: Symbols) -> None:
@@ -273,8 +190,9 @@ def _require_outputs(program: Program, effects: Effects, symbols: Symbols) -> No
             space, base = effects.tensors[tensor.name]
             shape = extents(tensor.shape, symbols)
             count = prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
-            step = 1 if tensor.dtype != "q8_0" else 34
-            if (space.owner[base + 2 * (step > 1) : base + count : step] < 0).any():
+            block = block_elements(tensor.dtype)
+            step = row_bytes(tensor.dtype, block) if block > 1 else 1
+            if (space.owner[base + header_bytes(tensor.dtype) : base + count : step] < 0).any():
                 raise Fault(f"lost write: OUTPUT {tensor.name} is not written whole")
 
 

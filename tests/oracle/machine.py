@@ -35,6 +35,7 @@ from pavane.ir.program import (
 )  # fmt: skip
 from pavane.ir.types import row_bytes
 from pavane.targets.descriptor import SpatialTarget
+from tests.oracle.cells import Cells
 from tests.oracle.compute import Effects
 from tests.oracle.expand import Action, Context, Site, Task, sites_of
 from tests.oracle.meaning import extents
@@ -43,7 +44,9 @@ from tests.oracle.spaces import Fault, Space
 
 @dataclass
 class Slot:
-    """Where a slot's rows stand. `rows`: (space, address) a row; None where an alias has bound nothing."""
+    """Where a slot's rows stand. `rows`: (space, address) a row; None where an alias has bound nothing. `through`: the
+    indices of an alias.
+    """
 
     rows: list[tuple[Space, int] | None]
     width: int
@@ -53,6 +56,7 @@ class Slot:
     formal: str = ""
     taken: int = 0
     shown: list[int] = field(default_factory=list)
+    through: list[Cells] = field(default_factory=list)
 
 
 @dataclass
@@ -296,7 +300,7 @@ class Machine:
         if queue.pushed >= queue.fifo.depth:
             self._join(i, queue.pop_clocks[queue.pushed - queue.fifo.depth])
         slot = queue.filling
-        slot.origin, slot.formal, slot.shown = None, "", [0] * len(slot.rows)
+        slot.origin, slot.formal, slot.shown, slot.through = None, "", [0] * len(slot.rows), []
         if slot.alias:
             slot.rows = [None] * len(slot.rows)
         elif self.numbers:

@@ -12,8 +12,15 @@ from functools import lru_cache
 import numpy as np
 
 from pavane.ir.types import block_elements, row_bytes
+from tests.oracle.cells import CELL, Cells
 
-KINDS = {"f32": 1, "f16": 2, "bf16": 3, "i8": 4, "i32": 5, "q8_0": 6, "flag": 7}
+KINDS = {"f32": 1, "f16": 2, "bf16": 3, "i8": 4, "i32": 5, "q8_0": 6, "bfp8": 7}
+
+
+def header_bytes(dtype: str) -> int:
+    """What a block has before its elements of one byte each: a scale, an exponent."""
+    block = block_elements(dtype)
+    return row_bytes(dtype, block) - block if block > 1 else 0
 
 
 class Fault(Exception):
@@ -27,7 +34,7 @@ class Space:
         self.name = name
         self.size = size
         self.threads = threads
-        self.value = np.zeros(size)
+        self.value = np.zeros(size, CELL)
         self.owner = np.full(size, -1, np.int64)
         self.kind = np.zeros(size, np.int8)
         self.forget_clocks()
@@ -68,14 +75,14 @@ class Box:
             place = f"bytes {self.covered.min()} to {self.covered.max()} of {space.name}"
             raise Fault(f"out of bounds: {place}, which has {space.size}")
 
-    def read(self, who: str) -> np.ndarray:
+    def read(self, who: str) -> Cells:
         spots = self.first.ravel()
         owned = self.space.owner[self.covered[: spots.size * self.size].reshape(spots.size, self.size)]
         if not ((owned == spots[:, None]).all() and (self.space.kind[spots] == KINDS[self.dtype]).all()):
             raise Fault(f"unwritten or garbled bytes: {who} reads {self.space.name}")
         return self.space.value[self.first]
 
-    def write(self, values: np.ndarray) -> None:
+    def write(self, values: Cells) -> None:
         """Elements that lose a byte are gone."""
         spots = self.first.ravel()
         mine = self.covered[: spots.size * self.size]
@@ -86,7 +93,7 @@ class Box:
 
 @lru_cache(maxsize=8192)
 def _addresses(bases: tuple[int, ...], col: int, cols: int, dtype: str) -> tuple[np.ndarray, np.ndarray, int]:
-    """(first bytes [rows, cols], all bytes: those of the elements first, then a block's scales; bytes an element)."""
+    """(first bytes [rows, cols]; all bytes, of elements first, then of blocks' headers; bytes an element)."""
     block = block_elements(dtype)
     starts = np.array(bases, np.int64)
     columns = np.arange(col, col + cols)
@@ -95,6 +102,6 @@ def _addresses(bases: tuple[int, ...], col: int, cols: int, dtype: str) -> tuple
         first = starts[:, None] + size * columns
         return first, (first.ravel()[:, None] + np.arange(size)).ravel(), size
     per = row_bytes(dtype, block)
-    first = starts[:, None] + columns // block * per + 2 + columns % block
-    scales = (starts[:, None] + np.unique(columns // block) * per).ravel()
-    return first, np.concatenate([first.ravel(), scales, scales + 1]), 1
+    first = starts[:, None] + columns // block * per + header_bytes(dtype) + columns % block
+    headers = (starts[:, None] + np.unique(columns // block) * per).ravel()
+    return first, np.concatenate([first.ravel(), *(headers + n for n in range(header_bytes(dtype)))]), 1

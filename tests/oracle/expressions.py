@@ -1,4 +1,7 @@
-"""Expressions on numbers: a value is an array with one named axis a variable that it depends on (reals as float64)."""
+"""Expressions on cells: a value is an array of them with one named axis a variable that it depends on.
+
+What an operator does to the numbers is here (reals as float64), what it does to the terms is in `laws`.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,20 @@ import numpy as np
 
 from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var
 from pavane.ir.quasi import Quasi
+from tests.oracle.cells import Cells, constants
+from tests.oracle.laws import Laws
 from tests.oracle.spaces import Fault
 
-Labelled = tuple[tuple[str, ...], np.ndarray]
-Read = Callable[[At, tuple[np.ndarray, ...]], np.ndarray]
+Labelled = tuple[tuple[str, ...], np.ndarray]  # of cells, or of integers where it is an index
+Read = Callable[[At, tuple[np.ndarray, ...]], Cells]
 RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
 
 
 class Scope:
     """Extents of variables that range, values of those that are fixed, and how an operand is read at indices."""
 
-    def __init__(self, extents: Mapping[str, int], fixed: Mapping[str, int], read: Read) -> None:
+    def __init__(self, laws: Laws, extents: Mapping[str, int], fixed: Mapping[str, int], read: Read) -> None:
+        self.laws = laws
         self.extents = dict(extents)
         self.fixed = dict(fixed)
         self.read = read
@@ -28,17 +34,16 @@ class Scope:
 def value_of(expr: Expr, scope: Scope) -> Labelled:
     """The value over the variables it depends on."""
     if isinstance(expr, Const):
-        return (), np.asarray(float(expr.value))
+        return (), constants(expr.value)
     if isinstance(expr, Var):
         names, values = index_of(expr.value, scope)
-        return names, values.astype(float)
+        return names, constants(values)
     if isinstance(expr, At):
-        names, indices = _aligned([_index(i, scope) for i in expr.index])
-        return names, scope.read(expr, tuple(np.broadcast_arrays(*indices)))
+        return _element(expr, scope)
     if isinstance(expr, Fn):
         names, args = _aligned([value_of(a, scope) for a in expr.args])
-        with np.errstate(all="ignore"):
-            return names, np.asarray(_apply(expr, args))
+        name = f"cast {expr.dtype}" if expr.op == "cast" else expr.op
+        return names, scope.laws.function(name, args, _number_of(expr, [a["number"] for a in args]))
     return _reduce(expr, scope)
 
 
@@ -63,10 +68,20 @@ def _at(index: Quasi, points: Mapping[str, object]) -> object:
     return total
 
 
-def _index(index: Quasi | Indirect, scope: Scope) -> Labelled:
-    if isinstance(index, Quasi):
-        return index_of(index, scope)
-    names, inner = value_of(At(index.tensor, index.index), scope)
+def _element(at: At, scope: Scope) -> Labelled:
+    """An element; where indices are read at run time, through them."""
+    through = [value_of(At(i.tensor, i.index), scope) for i in at.index if isinstance(i, Indirect)]
+    found = iter(through)
+    indices = [index_of(i, scope) if isinstance(i, Quasi) else _checked(i, next(found)) for i in at.index]
+    names, aligned = _aligned([*indices, *through])
+    value = scope.read(at, tuple(np.broadcast_arrays(*aligned[: len(indices)])))
+    for index in aligned[len(indices) :]:
+        value = scope.laws.through(index, value)
+    return names, value
+
+
+def _checked(index: Indirect, value: Labelled) -> Labelled:
+    names, inner = value[0], value[1]["number"]
     if inner.size and (inner.min() < index.lo or inner.max() >= index.hi):
         raise Fault(f"an index of {index.tensor} lies outside [{index.lo}, {index.hi})")
     return names, inner.astype(np.int64)
@@ -84,15 +99,16 @@ def _spread(value: Labelled, names: tuple[str, ...]) -> np.ndarray:
     return array.reshape([next(sizes) if n in have else 1 for n in names])
 
 
-def _apply(expr: Fn, args: list[np.ndarray]) -> np.ndarray:
-    if expr.op == "cast":
-        return np.clip(np.trunc(args[0]), *RANGE[expr.dtype])
-    return _FUNCTIONS[expr.op](*args)
+def _number_of(expr: Fn, args: list[np.ndarray]) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        if expr.op == "cast":
+            return np.clip(np.trunc(args[0]), *RANGE[expr.dtype])
+        return np.asarray(_FUNCTIONS[expr.op](*args))
 
 
 def _reduce(expr: Reduce, scope: Scope) -> Labelled:
-    extent = int(index_of(expr.extent, Scope({}, scope.fixed, scope.read))[1])
-    inner = Scope({**scope.extents, expr.var: extent}, scope.fixed, scope.read)
+    extent = int(index_of(expr.extent, Scope(scope.laws, {}, scope.fixed, scope.read))[1])
+    inner = Scope(scope.laws, {**scope.extents, expr.var: extent}, scope.fixed, scope.read)
     inner.fixed.pop(expr.var, None)
     if expr.kind == "MAX" and extent < 1:
         raise Fault("a MAX of nothing")
@@ -100,19 +116,11 @@ def _reduce(expr: Reduce, scope: Scope) -> Labelled:
     if expr.kind == "SUM" and isinstance(body, Fn) and body.op == "mul":
         (left, a), (right, b) = (value_of(x, inner) for x in body.args)
         if expr.var in left and expr.var in right:
-            return _product(left, a, right, b, expr.var)
+            return scope.laws.product(left, a, right, b, expr.var)
     names, values = value_of(body, inner)
     keep = tuple(n for n in names if n != expr.var)
     full = over((names, values), (*keep, expr.var), (*(inner.extents[n] for n in keep), max(extent, 0)))
-    return keep, full.sum(-1) if expr.kind == "SUM" else full.max(-1)
-
-
-def _product(left: tuple[str, ...], a: np.ndarray, right: tuple[str, ...], b: np.ndarray, over_name: str) -> Labelled:
-    letters = {n: i for i, n in enumerate(dict.fromkeys((*left, *right)))}
-    keep = tuple(n for n in letters if n != over_name)
-    with np.errstate(all="ignore"):
-        product = np.einsum(a, [letters[n] for n in left], b, [letters[n] for n in right], [letters[n] for n in keep])
-    return keep, product
+    return keep, scope.laws.total(full) if expr.kind == "SUM" else scope.laws.greatest(full)
 
 
 def half_away(x: np.ndarray) -> np.ndarray:
