@@ -1,15 +1,13 @@
 """Programs written by hand: what the words of docs/ir.md look like. No pass made them.
 
-Each function returns a Program at PERSISTENT without a certificate. `target` gives name and digest only.
+Each function returns a Program at PERSISTENT without a certificate, put together from tests/building.py.
 """
 
 # ruff: noqa: E501
 from __future__ import annotations
 
-from pavane.ir.digest import graph_digest
-from pavane.ir.expr import Indirect, Reduce, Var, at, fn
+from pavane.ir.expr import Reduce, Var, at, fn
 from pavane.ir.program import (
-    Binding,
     Carry,
     Compute,
     Counter,
@@ -19,7 +17,6 @@ from pavane.ir.program import (
     Front,
     Generic,
     Init,
-    Instance,
     Items,
     Load,
     Loop,
@@ -30,78 +27,39 @@ from pavane.ir.program import (
     Process,
     Program,
     Push,
-    Rect,
     Ref,
     Reserve,
-    Run,
     Send,
     Shape,
-    Span,
     Spec,
-    Store,
     Symbol,
     Tensor,
     Tree,
     Wait,
-    Window,
-    Worker,
 )
-from pavane.ir.quasi import Quasi, quasi
+from pavane.ir.quasi import quasi
 from pavane.ir.types import Ints
-from pavane.targets.descriptor import SpatialTarget, target_digest
-
-Y, X, K, S = quasi("LV_ITEM_Y"), quasi("LV_ITEM_X"), quasi("LV_KBLOCK"), quasi("LV_SUB_H")
-SX, SY = quasi("SITE_X"), quasi("SITE_Y")
-ROW, COL, GEN_K = "LV_GEN_ROW", "LV_GEN_COL", "LV_GEN_K"
-
-
-def rect(x0: int, x1: int, y0: int, y1: int) -> Rect:
-    return Rect(quasi(x0), quasi(x1), quasi(y0), quasi(y1))
-
-
-def site(x: Quasi | int, y: Quasi | int) -> Rect:
-    return Rect(quasi(x), quasi(x) + 1, quasi(y), quasi(y) + 1)
-
-
-def shape_of(*extents: int | Quasi) -> tuple[Quasi, ...]:
-    return tuple(quasi(e) for e in extents)
-
-
-def window(*dims: tuple[object, int], row: int = -1) -> Window:
-    return Window(tuple(s if isinstance(s, Indirect) else quasi(s) for s, _ in dims), tuple(n for _, n in dims), row)
-
-
-def span(start: Quasi | int, size: int, limit: Quasi | int) -> Span:
-    return Span(quasi(start), size, quasi(limit))
-
-
-def whole(size: int) -> Span:
-    return span(0, size, size)
-
-
-def one_section(
-    target: SpatialTarget,
-    shape: Shape,
-    tensors: tuple[Tensor, ...],
-    bindings: dict[str, str],
-    symbols: tuple[Symbol, ...] = (),
-) -> Program:
-    """A program of one section: one worker a process."""
-    program = Program(
-        name=shape.name,
-        phase="PERSISTENT",
-        target=target.name,
-        target_digest=target_digest(target),
-        graph_digest="",
-        symbols=symbols,
-        tensors=tensors,
-        shapes=(shape,),
-        instances=(Instance(shape.name, tuple(Binding(f, t) for f, t in bindings.items()), name=shape.name),),
-        workers=tuple(Worker(p.name, p.rect, p.engine, (Run(0, p.name),)) for p in shape.processes),
-    )
-    return Program(
-        **{**{f: getattr(program, f) for f in program.__struct_fields__}, "graph_digest": graph_digest(program)}
-    )
+from pavane.targets.descriptor import SpatialTarget
+from tests.building import (
+    COL,
+    GEN_K,
+    ROW,
+    SX,
+    SY,
+    K,
+    X,
+    Y,
+    items,
+    one_section,
+    rect,
+    shape_of,
+    site,
+    span,
+    take,
+    whole,
+    window,
+    write,
+)
 
 
 def _matmul_shape_parts(m: int, k: int, n: int, lo: int, hi: int):
@@ -130,7 +88,7 @@ def matmul_multicast(
     row, col = 64 * Y + 32 * SY, 64 * X + 32 * SX
 
     def nest(*steps):
-        return (Loop("LV_ITEM_Y", quasi(y), (Loop("LV_ITEM_X", quasi(x), (Loop("LV_KBLOCK", quasi(tk), steps),)),)),)
+        return items(y, x, Loop("LV_KBLOCK", quasi(tk), steps))
 
     load_a = Load("fA", "A", window((row, 32), (32 * K, 32), row=0))
     load_b = Load("fB", "B", window((32 * K, 32), (col, 32), row=0))
@@ -143,10 +101,7 @@ def matmul_multicast(
         Compute(Generic(Ref("fC"), at("acc", ROW, COL), rows, cols)),
         Push("fC"),
     )
-    write = (Front("fC"), Store("fC", "C", window((row, 32), (col, 32), row=0)), Fence(), Pop("fC"))
-
-    def items(steps):
-        return (Loop("LV_ITEM_Y", quasi(y), (Loop("LV_ITEM_X", quasi(x), steps),)),)
+    store = write("fC", "C", window((row, 32), (col, 32), row=0))
 
     def lead(fifo, load, credit, valid, to):
         return nest(Reserve(fifo), load, Fence(), Wait(credit), Send(fifo, to), Fence(), Post(valid, to), Push(fifo))
@@ -165,8 +120,8 @@ def matmul_multicast(
             Process("recvA", rect(1, 2, 0, 2), "reader_a", receive("fA", "creditA", "validA", site(0, SY))),
             Process("leadB", rect(0, 2, 0, 1), "reader_b", lead("fB", load_b, "creditB", "validB", site(SX, 1))),
             Process("recvB", rect(0, 2, 1, 2), "reader_b", receive("fB", "creditB", "validB", site(SX, 0))),
-            Process("compute", rect(0, 2, 0, 2), "matrix", items(item)),
-            Process("write", rect(0, 2, 0, 2), "writer", items(write)),
+            Process("compute", rect(0, 2, 0, 2), "matrix", items(y, x, *item)),
+            Process("write", rect(0, 2, 0, 2), "writer", items(y, x, *store)),
         ),
         fifos=(
             Fifo("fA", "MULTICAST_ROW", 32, 32, "bf16", 2, 0x0000),
@@ -228,10 +183,7 @@ def norm_product_host(
                 Reserve("fC"),
                 Compute(Generic(Ref("fC"), at("acc", ROW, COL), r, cols)),
                 Push("fC"),
-                Front("fC"),
-                Store("fC", "C", window((0, 32), (col, block), row=0)),
-                Fence(),
-                Pop("fC"),
+                *write("fC", "C", window((0, 32), (col, block), row=0)),
             )),
         )),
     )  # fmt: skip
@@ -324,10 +276,10 @@ def attention_host(
     body = (
         Loop("LV_ITEM_Y", quasi(1), (
             Loop("LV_ITEM_X", quasi(-(-heads // w)), (
-                Reserve("fQ"), Load("fQ", "Q", window((0, 32), (h, 1), (0, width), row=0)), Push("fQ"), Front("fQ"),
+                *take("fQ", "Q", window((0, 32), (h, 1), (0, width), row=0)),
                 Init("S"),
                 Loop("LV_KBLOCK", live.ceil(block), (
-                    Reserve("fK"), Load("fK", "K", window((block * K, block), (h // group, 1), (0, width), row=0)), Push("fK"), Front("fK"),
+                    *take("fK", "K", window((block * K, block), (h // group, 1), (0, width), row=0)),
                     Compute(MatmulTiles(Ref("S", quasi(0), block * K), Ref("fQ"), Ref("fK"), True, r, ks, whole(width), ones, (q_guard, kv_guard))),
                     Pop("fK"),
                 )),
@@ -337,14 +289,14 @@ def attention_host(
                 Compute(Generic(Ref("l"), Reduce("SUM", GEN_K, live, at("P", ROW, GEN_K)), r, whole(1), real)),
                 Init("acc"),
                 Loop("LV_KBLOCK", live.ceil(block), (
-                    Reserve("fV"), Load("fV", "V", window((block * K, block), (h // group, 1), (0, width), row=0)), Push("fV"), Front("fV"),
+                    *take("fV", "V", window((block * K, block), (h // group, 1), (0, width), row=0)),
                     Compute(MatmulTiles(Ref("acc"), Ref("P", quasi(0), block * K), Ref("fV"), False, r, whole(width), ks, Tree(0, 1, True), (q_guard, kv_guard))),
                     Pop("fV"),
                 )),
                 Reserve("fO"),
                 Compute(Generic(Ref("fO"), fn("div", at("acc", ROW, COL), at("l", ROW, 0)), r, whole(width), real)),
-                Push("fO"), Front("fO"),
-                Store("fO", "O", window((0, 32), (h, 1), (0, width), row=0)), Fence(), Pop("fO"),
+                Push("fO"),
+                *write("fO", "O", window((0, 32), (h, 1), (0, width), row=0)),
             )),
         )),
     )  # fmt: skip

@@ -15,14 +15,11 @@ from pavane.ir.expr import At, Expr, at, walk
 from pavane.ir.program import (
     Carry,
     Compute,
-    Fence,
     Fifo,
     Formal,
-    Front,
     Generic,
     Init,
     Items,
-    Load,
     MatmulTiles,
     Numerics,
     Pop,
@@ -33,14 +30,13 @@ from pavane.ir.program import (
     Reserve,
     Shape,
     Span,
-    Store,
     Tensor,
     Tree,
 )
 from pavane.ir.quasi import quasi
 from pavane.ir.types import row_bytes
 from pavane.targets.descriptor import SpatialTarget
-from tests.examples import COL, ROW, one_section, rect, shape_of, whole, window
+from tests.building import COL, ROW, one_section, rect, shape_of, take, whole, window, write
 
 ONE_SITE = rect(0, 1, 0, 1)
 NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "i32": np.int32}
@@ -74,10 +70,10 @@ def generic_program(
     """y[r, c] = expr on one site; an operand is (dtype, rows, cols), an ALIAS slot of an INPUT of its name."""
     body = []
     for name, (_, height, width) in operands.items():
-        body += [Reserve(name), Load(name, name, window((0, height), (0, width), row=0)), Push(name), Front(name)]
+        body += take(name, name, window((0, height), (0, width), row=0))
     op = Generic(Ref("fY"), expr, whole(rows), whole(cols), guard)
     body += [Reserve("fY"), Compute(op), Push("fY"), *(Pop(name) for name in operands)]
-    body += [Front("fY"), Store("fY", "Y", window((0, rows), (0, cols), row=0)), Fence(), Pop("fY")]
+    body += write("fY", "Y", window((0, rows), (0, cols), row=0))
     formals = [Formal(n, shape_of(h, w), d, "IN") for n, (d, h, w) in operands.items()]
     shape = Shape(
         name="generic",
@@ -101,12 +97,12 @@ def product_program(
 ) -> Program:
     """y = initial + A . B (or A . B^T) in one MatmulTiles on one site; B is a WEIGHT."""
     b_rows, b_cols = (n, k) if transposed else (k, n)
-    body = [Reserve("A"), Load("A", "A", window((0, m), (0, k), row=0)), Push("A"), Front("A")]
-    body += [Reserve("B"), Load("B", "B", window((0, b_rows), (0, b_cols), row=0)), Push("B"), Front("B")]
+    body = [*take("A", "A", window((0, m), (0, k), row=0))]
+    body += take("B", "B", window((0, b_rows), (0, b_cols), row=0))
     op = MatmulTiles(Ref("acc"), Ref("A"), Ref("B"), transposed, whole(m), whole(n), whole(k), tree)
     copy = Generic(Ref("fY"), at("acc", ROW, COL), whole(m), whole(n))
     body += [Init("acc"), Compute(op), Pop("A"), Pop("B"), Reserve("fY"), Compute(copy), Push("fY")]
-    body += [Front("fY"), Store("fY", "Y", window((0, m), (0, n), row=0)), Fence(), Pop("fY")]
+    body += write("fY", "Y", window((0, m), (0, n), row=0))
     shape = Shape(
         name="product",
         formals=(

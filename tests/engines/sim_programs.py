@@ -33,7 +33,6 @@ from pavane.ir.program import (
     Run,
     Shape,
     Spec,
-    Store,
     Symbol,
     Tensor,
     Transition,
@@ -45,7 +44,27 @@ from pavane.ir.program import (
 from pavane.ir.quasi import quasi
 from pavane.ir.walk import rebuild
 from pavane.targets.descriptor import SpatialTarget
-from tests.examples import COL, GEN_K, ROW, SX, SY, K, S, X, one_section, rect, shape_of, site, span, whole, window
+from tests.building import (
+    COL,
+    GEN_K,
+    ROW,
+    SX,
+    SY,
+    K,
+    S,
+    X,
+    items,
+    one_section,
+    read,
+    rect,
+    shape_of,
+    site,
+    span,
+    take,
+    whole,
+    window,
+    write,
+)
 
 GRID = rect(0, 2, 0, 2)
 
@@ -57,20 +76,20 @@ def local_product(m: int, k: int, n: int, depth: int = 2, a: str = "f32", b: str
     rows, cols, ks = span(0, 32, m), span(col, 32, n), span(32 * K, 32, k)
     product = MatmulTiles(Ref("acc"), Ref("fA"), Ref("fB"), False, rows, cols, ks, Tree())
 
-    def items(*steps):
-        return (Loop("LV_ITEM_Y", quasi(1), (Loop("LV_ITEM_X", quasi(-(-tiles // 4)), steps),)),)
+    def own(*steps):
+        return items(1, -(-tiles // 4), *steps)
 
-    def read(fifo: str, tensor: str, where: Window):
-        return items(Loop("LV_KBLOCK", quasi(turns), (Reserve(fifo), Load(fifo, tensor, where), Fence(), Push(fifo))))
+    def blocks(fifo: str, tensor: str, where: Window):
+        return own(Loop("LV_KBLOCK", quasi(turns), read(fifo, tensor, where)))
 
-    compute = items(
+    compute = own(
         Init("acc"),
         Loop("LV_KBLOCK", quasi(turns), (Front("fA"), Front("fB"), Compute(product), Pop("fA"), Pop("fB"))),
         Reserve("fC"),
         Compute(Generic(Ref("fC"), at("acc", ROW, COL), rows, cols)),
         Push("fC"),
     )
-    write = items(Front("fC"), Store("fC", "C", window((0, 32), (col, 32), row=0)), Fence(), Pop("fC"))
+    store = own(*write("fC", "C", window((0, 32), (col, 32), row=0)))
     expr = Reduce("SUM", "k0", quasi(k), fn("mul", at("A", "i0", "k0"), at("B", "k0", "i1")))
     return Shape(
         name="local_product",
@@ -83,10 +102,10 @@ def local_product(m: int, k: int, n: int, depth: int = 2, a: str = "f32", b: str
         items=Items(quasi(1), quasi(tiles), 32, 32),
         numerics=Numerics(operands=(("A", a), ("B", b))),
         processes=(
-            Process("readA", GRID, "reader_a", read("fA", "A", window((0, 32), (32 * K, 32), row=0))),
-            Process("readB", GRID, "reader_b", read("fB", "B", window((32 * K, 32), (col, 32), row=0))),
+            Process("readA", GRID, "reader_a", blocks("fA", "A", window((0, 32), (32 * K, 32), row=0))),
+            Process("readB", GRID, "reader_b", blocks("fB", "B", window((32 * K, 32), (col, 32), row=0))),
             Process("compute", GRID, "matrix", compute),
-            Process("write", GRID, "writer", write),
+            Process("write", GRID, "writer", store),
         ),
         fifos=(
             Fifo("fA", "LOCAL", 32, 32, a, depth, 0),
@@ -155,11 +174,8 @@ def gather(target: SpatialTarget, vocabulary: int = 50, width: int = 40) -> Prog
         rows,
         (Load("fE", "T", Window((Indirect("I", (S,), 0, vocabulary, "fI"), quasi(0)), (1, width)), row=S),),
     )
-    read = (
-        Reserve("fI"),
-        Load("fI", "I", window((0, 32))),
-        Fence(),
-        Push("fI"),
+    load = (
+        *read("fI", "I", window((0, 32))),
         Front("fI"),
         Reserve("fE"),
         row_loop,
@@ -174,7 +190,7 @@ def gather(target: SpatialTarget, vocabulary: int = 50, width: int = 40) -> Prog
         Push("fO"),
         Pop("fE"),
     )
-    write = (Front("fO"), Store("fO", "O", window((0, 32), (0, width), row=0)), Fence(), Pop("fO"))
+    store = write("fO", "O", window((0, 32), (0, width), row=0))
     shape = Shape(
         name="gather",
         formals=(
@@ -190,9 +206,9 @@ def gather(target: SpatialTarget, vocabulary: int = 50, width: int = 40) -> Prog
         items=Items(quasi(1), quasi(1), 32, width),
         numerics=Numerics(),
         processes=(
-            Process("read", rect(0, 1, 0, 1), "reader_a", read),
+            Process("read", rect(0, 1, 0, 1), "reader_a", load),
             Process("compute", rect(0, 1, 0, 1), "matrix", compute),
-            Process("write", rect(0, 1, 0, 1), "writer", write),
+            Process("write", rect(0, 1, 0, 1), "writer", store),
         ),
         fifos=(
             Fifo("fI", "LOCAL", 1, 32, "i32", 1, 0),
@@ -216,17 +232,10 @@ def growing_cache(target: SpatialTarget, width: int = 24, context: int = 70) -> 
     turns = live.ceil(32)
     new = span(0, 32, rows)
     add = MatmulTiles(Ref("acc"), Ref("ones"), Ref("fK"), False, whole(1), whole(width), span(32 * K, 32, live), Tree())
-    read = (
-        Reserve("fN"),
-        Load("fN", "N", window((0, 32), (0, width), row=0)),
-        Fence(),
-        Push("fN"),
+    load = (
+        *read("fN", "N", window((0, 32), (0, width), row=0)),
         Wait("appended"),
-        Loop(
-            "LV_KBLOCK",
-            turns,
-            (Reserve("fK"), Load("fK", "K", window((32 * K, 32), (0, width), row=0)), Fence(), Push("fK")),
-        ),
+        Loop("LV_KBLOCK", turns, read("fK", "K", window((32 * K, 32), (0, width), row=0))),
     )
     compute = (
         Front("fN"),
@@ -241,16 +250,10 @@ def growing_cache(target: SpatialTarget, width: int = 24, context: int = 70) -> 
         Compute(Generic(Ref("fY"), at("acc", ROW, COL), whole(1), whole(width))),
         Push("fY"),
     )
-    write = (
-        Front("fS"),
-        Store("fS", "K", window((pos, 32), (0, width), row=0)),
-        Fence(),
-        Pop("fS"),
+    store = (
+        *write("fS", "K", window((pos, 32), (0, width), row=0)),
         Post("appended", site(0, 0)),
-        Front("fY"),
-        Store("fY", "Y", window((0, 1), (0, width), row=0)),
-        Fence(),
-        Pop("fY"),
+        *write("fY", "Y", window((0, 1), (0, width), row=0)),
     )
     total = Reduce("SUM", "k0", live, at("K", "k0", "i1", next=True))
     shape = Shape(
@@ -267,9 +270,9 @@ def growing_cache(target: SpatialTarget, width: int = 24, context: int = 70) -> 
         items=Items(quasi(1), quasi(1), 32, width),
         numerics=Numerics(operands=(("K", "f16"),)),
         processes=(
-            Process("read", here, "reader_a", read),
+            Process("read", here, "reader_a", load),
             Process("compute", here, "matrix", compute),
-            Process("write", here, "writer", write),
+            Process("write", here, "writer", store),
         ),
         fifos=(
             Fifo("fN", "LOCAL", 32, width, "f32", 1, 0),
@@ -296,10 +299,7 @@ def softmax_host(target: SpatialTarget, rows: int, cols: int) -> Program:
     """y = softmax of each row of x, a row in one slot, on one core of `host`."""
     r, c = span(0, rows, rows), whole(cols)
     body = (
-        Reserve("fX"),
-        Load("fX", "X", window((0, rows), (0, cols), row=0)),
-        Push("fX"),
-        Front("fX"),
+        *take("fX", "X", window((0, rows), (0, cols), row=0)),
         Compute(Generic(Ref("mx"), Reduce("MAX", GEN_K, quasi(cols), at("fX", ROW, GEN_K)), r, whole(1))),
         Compute(Generic(Ref("e"), fn("exp", fn("sub", at("fX", ROW, COL), at("mx", ROW, 0))), r, c)),
         Compute(Generic(Ref("l"), Reduce("SUM", GEN_K, quasi(cols), at("e", ROW, GEN_K)), r, whole(1))),
@@ -307,10 +307,7 @@ def softmax_host(target: SpatialTarget, rows: int, cols: int) -> Program:
         Reserve("fY"),
         Compute(Generic(Ref("fY"), fn("div", at("e", ROW, COL), at("l", ROW, 0)), r, c)),
         Push("fY"),
-        Front("fY"),
-        Store("fY", "Y", window((0, rows), (0, cols), row=0)),
-        Fence(),
-        Pop("fY"),
+        *write("fY", "Y", window((0, rows), (0, cols), row=0)),
     )
     row = 4 * rows * cols
     shape = Shape(

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from pavane.ir.program import Counter, Node, Post, Program, Push, Reserve, Wait
 from pavane.ir.quasi import quasi
 from pavane.targets.load import load_target
+from tests.building import SX, X, rect, site, window
 from tests.checker import editing as e
 from tests.checker.two_sections import twice_on_host, twice_on_toy
-from tests.examples import SX, X, rect, site, window
 from tests.spin.programs import SIDE, multicast_pair, pipeline
 
 TOY, HOST = load_target("toy"), load_target("host", 2)

@@ -13,8 +13,6 @@ from pavane.ir.program import (
     Generic,
     Items,
     Load,
-    Loop,
-    Node,
     Numerics,
     Pop,
     Post,
@@ -27,13 +25,13 @@ from pavane.ir.program import (
     Send,
     Shape,
     Spec,
-    Store,
     Tensor,
     Wait,
-)  # fmt: skip
+    Window,
+)
 from pavane.ir.quasi import Quasi, quasi
 from pavane.targets.descriptor import SpatialTarget
-from tests.examples import COL, ROW, SX, X, one_section, rect, shape_of, site, span, window
+from tests.building import COL, ROW, SX, X, items, one_section, read, rect, shape_of, site, span, window, write
 
 SIDE = 8
 DOUBLE = Compute(Generic(Ref("fO"), fn("mul", at("fI", ROW, COL), 2.0), span(0, SIDE, SIDE), span(0, SIDE, SIDE)))
@@ -42,9 +40,11 @@ DOUBLE = Compute(Generic(Ref("fO"), fn("mul", at("fI", ROW, COL), 2.0), span(0, 
 def pipeline(target: SpatialTarget, turns: int = 3) -> Program:
     """Reader, compute, writer on one site."""
     place = window((0, SIDE), (SIDE * X, SIDE), row=0)
-    read = (Reserve("fI"), Load("fI", "I", place), Fence(), Push("fI"))
     everything = rect(0, 1, 0, 1)
-    processes = (Process("read", everything, "reader_a", _items(turns, *read)), *_ends(everything, turns, place))
+    processes = (
+        Process("read", everything, "reader_a", items(1, turns, *read("fI", "I", place))),
+        *_ends(everything, turns, place),
+    )
     return _doubled(target, processes, (), "LOCAL", turns, sites=1)
 
 
@@ -57,8 +57,8 @@ def multicast_pair(target: SpatialTarget, turns: int = 2) -> Program:
     )  # fmt: skip
     receive = (Reserve("fI"), Post("credit", site(0, 0)), Wait("valid"), Push("fI"))
     processes = (
-        Process("lead", rect(0, 1, 0, 1), "reader_a", _items(turns, *lead)),
-        Process("receive", rect(1, 2, 0, 1), "reader_a", _items(turns, *receive)),
+        Process("lead", rect(0, 1, 0, 1), "reader_a", items(1, turns, *lead)),
+        Process("receive", rect(1, 2, 0, 1), "reader_a", items(1, turns, *receive)),
         *_ends(rect(0, 2, 0, 1), turns, stored),
     )
     counters = (
@@ -68,17 +68,12 @@ def multicast_pair(target: SpatialTarget, turns: int = 2) -> Program:
     return _doubled(target, processes, counters, "MULTICAST_ROW", turns, sites=2)
 
 
-def _ends(sites: Rect, turns: int, place: object) -> tuple[Process, Process]:
+def _ends(sites: Rect, turns: int, place: Window) -> tuple[Process, Process]:
     compute = (Front("fI"), Reserve("fO"), DOUBLE, Push("fO"), Pop("fI"))
-    write = (Front("fO"), Store("fO", "O", place), Fence(), Pop("fO"))
     return (
-        Process("compute", sites, "matrix", _items(turns, *compute)),
-        Process("write", sites, "writer", _items(turns, *write)),
+        Process("compute", sites, "matrix", items(1, turns, *compute)),
+        Process("write", sites, "writer", items(1, turns, *write("fO", "O", place))),
     )
-
-
-def _items(turns: int, *steps: Node) -> tuple[Node, ...]:
-    return (Loop("LV_ITEM_Y", quasi(1), (Loop("LV_ITEM_X", quasi(turns), steps),)),)
 
 
 def _doubled(target: SpatialTarget, processes: tuple, counters: tuple, kind: str, turns: int, sites: int) -> Program:

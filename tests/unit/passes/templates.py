@@ -35,14 +35,13 @@ from pavane.ir.program import (
     Shape,
     Spec,
     Stage,
-    Store,
     Symbol,
     Tensor,
     Tree,
 )
 from pavane.ir.quasi import Quasi, quasi
 from pavane.targets.descriptor import SpatialTarget, target_digest
-from tests.examples import COL, GEN_K, ROW, K, S, X, Y, shape_of, span, whole, window
+from tests.building import COL, GEN_K, ROW, K, S, X, Y, items, read, shape_of, span, whole, window, write
 
 
 @dataclass(frozen=True)
@@ -58,18 +57,6 @@ class Case:
 def axis(extent: int, tile: int, var: Quasi) -> tuple[Quasi, int, int]:
     """(start, size, turns) of a dimension as templates step it."""
     return (quasi(0), extent, 1) if extent <= tile else (tile * var, tile, -(-extent // tile))
-
-
-def items(y: Quasi | int, x: Quasi | int, *steps) -> tuple:
-    return (Loop("LV_ITEM_Y", quasi(y), (Loop("LV_ITEM_X", quasi(x), steps),)),)
-
-
-def bring(fifo: str, formal: str, win) -> tuple:
-    return (Reserve(fifo), Load(fifo, formal, win), Fence(), Push(fifo))
-
-
-def send_out(fifo: str, formal: str, win) -> tuple:
-    return (Front(fifo), Store(fifo, formal, win), Fence(), Pop(fifo))
 
 
 def section(
@@ -134,8 +121,8 @@ def matmul(target: SpatialTarget, m: int = 100, k: int = 70, n: int = 150, lanes
     r, c, ks = span(row, rows, m), span(col, cols, n), span(start, size, k)
     product = MatmulTiles(Ref("acc"), Ref("fA"), Ref("fB"), transposed, r, c, ks, Tree(0, lanes, lanes > 1))
     stages = {
-        "reader_a": items(turns_y, turns_x, *contraction(*bring("fA", "A", window((row, rows), (start, size), row=0)))),
-        "reader_b": items(turns_y, turns_x, *contraction(*bring("fB", "B", b_window))),
+        "reader_a": items(turns_y, turns_x, *contraction(*read("fA", "A", window((row, rows), (start, size), row=0)))),
+        "reader_b": items(turns_y, turns_x, *contraction(*read("fB", "B", b_window))),
         "compute": items(
             turns_y,
             turns_x,
@@ -145,7 +132,7 @@ def matmul(target: SpatialTarget, m: int = 100, k: int = 70, n: int = 150, lanes
             Compute(Generic(Ref("fC"), at("acc", ROW, COL), r, c)),
             Push("fC"),
         ),
-        "writer": items(turns_y, turns_x, *send_out("fC", "C", window((row, rows), (col, cols), row=0))),
+        "writer": items(turns_y, turns_x, *write("fC", "C", window((row, rows), (col, cols), row=0))),
     }
     b_index = ("i1", "k0") if transposed else ("k0", "i1")
     program = section(
@@ -183,8 +170,8 @@ def norm_product(target: SpatialTarget, width: int = 64, outputs: int = 96, rows
     x_window = window((0, most), (0, width), row=0)
     once = lambda *steps: (Loop("LV_ITEM_Y", quasi(1), steps),)  # noqa: E731
     stages = {
-        "reader_a": once(*bring("fX", "X", x_window), *bring("fG", "G", window((0, width)))),
-        "reader_b": items(1, turns, *bring("fW", "W", window((col, cols), (0, width), row=0))),
+        "reader_a": once(*read("fX", "X", x_window), *read("fG", "G", window((0, width)))),
+        "reader_b": items(1, turns, *read("fW", "W", window((col, cols), (0, width), row=0))),
         "compute": once(
             Front("fX"),
             Front("fG"),
@@ -197,7 +184,7 @@ def norm_product(target: SpatialTarget, width: int = 64, outputs: int = 96, rows
                 Reserve("fC"), Compute(Generic(Ref("fC"), at("acc", ROW, COL), r, c)), Push("fC"),
             )),
         ),
-        "writer": items(1, turns, *send_out("fC", "C", window((0, most), (col, cols), row=0))),
+        "writer": items(1, turns, *write("fC", "C", window((0, most), (col, cols), row=0))),
     }  # fmt: skip
     x = at("X", "i0", "k0")
     squares = Reduce("SUM", "k1", quasi(width), fn("mul", at("X", "i0", "k1"), at("X", "i0", "k1")))
@@ -239,7 +226,7 @@ def softmax(target: SpatialTarget, m: int = 70, n: int = 50) -> Case:
     r, c = span(row, rows, m), whole(n)
     win = window((row, rows), (0, n), row=0)
     stages = {
-        "reader_a": items(turns, 1, *bring("fA", "A", win)),
+        "reader_a": items(turns, 1, *read("fA", "A", win)),
         "compute": items(
             turns,
             1,
@@ -252,7 +239,7 @@ def softmax(target: SpatialTarget, m: int = 70, n: int = 50) -> Case:
             Compute(Generic(Ref("fC"), fn("div", at("e", ROW, COL), at("l", ROW, 0)), r, c)),
             Push("fC"),
         ),
-        "writer": items(turns, 1, *send_out("fC", "C", win)),
+        "writer": items(turns, 1, *write("fC", "C", win)),
     }
 
     def weight(k: str, m_: str) -> Expr:
@@ -286,14 +273,14 @@ def chain(target: SpatialTarget, m: int = 70, n: int = 90) -> Case:
     cut = Compute(Generic(Ref("t"), fn("mul", at("fA", ROW, COL), at("fB", ROW, COL)), r, c))
     last = Compute(Generic(Ref("fC"), fn("add", fn("tanh", at("t", ROW, COL)), Var(col + quasi(COL))), r, c))
     stages = {
-        "reader_a": items(turns_y, turns_x, *bring("fA", "A", win)),
-        "reader_b": items(turns_y, turns_x, *bring("fB", "B", win)),
+        "reader_a": items(turns_y, turns_x, *read("fA", "A", win)),
+        "reader_b": items(turns_y, turns_x, *read("fB", "B", win)),
         "compute": items(
             turns_y,
             turns_x,
             *(Front("fA"), Front("fB"), cut, Reserve("fC"), last, Push("fC"), Pop("fA"), Pop("fB")),
         ),
-        "writer": items(turns_y, turns_x, *send_out("fC", "C", win)),
+        "writer": items(turns_y, turns_x, *write("fC", "C", win)),
     }
     program = section(
         target,
@@ -322,7 +309,7 @@ def gather(target: SpatialTarget, rows: int = 5, width: int = 90, entries: int =
     r, c = span(0, 32, live), span(col, cols, width)
     reader = (
         Loop("LV_ITEM_Y", quasi(1), (
-            *bring("fI", "I", window((0, 32))),
+            *read("fI", "I", window((0, 32))),
             Front("fI"),
             Loop("LV_ITEM_X", quasi(turns), (
                 Reserve("fE"),
@@ -344,7 +331,7 @@ def gather(target: SpatialTarget, rows: int = 5, width: int = 90, entries: int =
             Push("fC"),
             Pop("fE"),
         ),
-        "writer": items(1, turns, *send_out("fC", "C", window((0, 32), (col, cols), row=0))),
+        "writer": items(1, turns, *write("fC", "C", window((0, 32), (col, cols), row=0))),
     }
     program = section(
         target,
@@ -390,8 +377,8 @@ def attention(
     each = lambda *steps: Loop("LV_KBLOCK", blocks, steps)  # noqa: E731
     real = guard[:1]
     stages = {
-        "reader_a": items(1, heads, *bring("fQ", "Q", q_win)),
-        "reader_b": items(1, heads, each(*bring("fK", "K", kv_win)), each(*bring("fV", "V", kv_win))),
+        "reader_a": items(1, heads, *read("fQ", "Q", q_win)),
+        "reader_b": items(1, heads, each(*read("fK", "K", kv_win)), each(*read("fV", "V", kv_win))),
         "compute": items(
             1,
             heads,
@@ -408,7 +395,7 @@ def attention(
             Compute(Generic(Ref("fO"), fn("div", at("acc", ROW, COL), at("l", ROW, 0)), r, whole(width), real)),
             Push("fO"),
         ),
-        "writer": items(1, heads, *send_out("fO", "O", q_win)),
+        "writer": items(1, heads, *write("fO", "O", q_win)),
     }
 
     def score(j: str) -> Expr:
