@@ -12,9 +12,10 @@ from pavane.passes.verify import verify
 from pavane.reject import CertificateMismatch, NotProven, OrderRefused, OutsideFragment, ProgressRefused
 from pavane.targets.load import load_target
 from pavane.verify.check import check, check_part
+from tests.building import site
 from tests.checker.editing import carry, every, signed, with_fields, without
 from tests.checker.two_sections import twice_on_host
-from tests.examples import matmul_multicast, site
+from tests.examples import matmul_multicast
 
 TOY = load_target("toy")
 

@@ -36,13 +36,14 @@ from pavane.ir.program import (
     Store,
     Tensor,
     Wait,
-)  # fmt: skip
+)
 from pavane.ir.quasi import Quasi, quasi
 from pavane.reject import BoundsRefused, CoverageRefused, NotProven, OrderRefused, OutsideFragment
 from pavane.targets.load import load_target
+from tests.building import COL, ROW, X, one_section, rect, shape_of, span, whole, window
 from tests.checker.editing import accepted
 from tests.checker.two_sections import OWN_SITE, twice_on_host
-from tests.examples import COL, ROW, X, norm_product_host, one_section, rect, shape_of, span, whole, window
+from tests.examples import norm_product_host
 from tests.oracle import judge
 
 TOY, HOST = load_target("toy"), load_target("host", 2)

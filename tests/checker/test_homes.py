@@ -1,4 +1,6 @@
-"""Tensors that lie on the sites: what is accepted, and what must not be. `t` of the two hand-made sections moves in."""
+"""Tensors that lie on the chip: what is accepted, and what must not be. `t` of the two hand-made sections lies on the
+sites; a weight lies there too, or is sharded, and so is a cache.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ def test_a_copy_on_every_site_is_accepted_and_safe():
 @pytest.mark.parametrize(
     ("offset", "why"),
     [
-        (8192, "share bytes with"),  # where a section has its FIFO
-        (16384 - 32, "share bytes with"),
+        (8192, "shares bytes with"),  # where a section has its FIFO
+        (16384 - 32, "shares bytes with"),
         (65536 - 32, "bytes a site"),  # past the end
         (FREE + 1, "a SCRATCH tensor stands at"),
         (-1, "a SCRATCH tensor stands at"),
@@ -147,5 +149,93 @@ def test_nothing_is_laid_over_a_weight():
     program = with_weight(on_sites(twice_on_toy(TOY)), FREE + 32)
     found = refusal(twice_on_toy(TOY), TOY, lambda _: program)
     assert isinstance(found, CapacityRefused)
-    assert "share bytes with those of" in str(found)
+    assert "w shares bytes with t" in str(found)
     assert judge(program, TOY).fault
+
+
+# --- what is sharded --------------------------------------------------------------------------------------------------
+
+ROW_BYTES = 150 * 4
+SHARD_BYTES = 2 * ROW_BYTES  # 20 rows: 10 blocks on 4 sites, so 3 blocks on two of them
+SHARE_BYTES = 3 * SHARD_BYTES
+PLACE = FREE + 12032  # behind the copies of `t`
+
+
+def with_shards(program: Program, offset: int = PLACE, shard_bytes: int = SHARD_BYTES) -> Program:
+    """The first section reads a sharded weight in place of the input."""
+    weighted = with_weight(program, offset)
+    first, second = weighted.shapes
+    formals = tuple(replace(f, home="sharded", shard_bytes=shard_bytes) if f.name == "I" else f for f in first.formals)
+    moved = replace(weighted, shapes=(replace(first, formals=formals), second))
+    return with_tensor(moved, "w", home="sharded", shard_bytes=shard_bytes)
+
+
+def refused(program: Program) -> CapacityRefused:
+    found = refusal(twice_on_toy(TOY), TOY, lambda _: program)
+    assert isinstance(found, CapacityRefused)
+    assert judge(signed(program, TOY), TOY).fault
+    return found
+
+
+def test_a_sharded_weight_is_accepted_and_safe():
+    program = with_shards(on_sites(twice_on_toy(TOY)))
+    assert not list(violations(program, TOY))
+    report = accepted(program, TOY)
+    assert any(fact.what == "1 tensors on the sites, 1 sharded" for fact in report.facts)
+    assert judge(program, TOY).safe
+
+
+def test_a_share_is_as_large_as_the_largest():
+    """Ten blocks on four sites: the last place that fits has room for three, not for two and a half."""
+    last = (65536 - SHARE_BYTES) // 32 * 32
+    accepted(with_shards(on_sites(twice_on_toy(TOY)), last), TOY)
+    assert "bytes a site" in str(refused(with_shards(on_sites(twice_on_toy(TOY)), last + 32)))
+
+
+@pytest.mark.parametrize(
+    ("offset", "why"),
+    [
+        (0, "w shares bytes with fI of"),
+        (16384 - 32, "w shares bytes with fO of"),
+        (FREE, "w shares bytes with t"),
+        (FREE + 12032 - 32 * 2, "w shares bytes with t"),
+        (PLACE + 1, "a multiple of 32"),
+        (-1, "a multiple of 32"),
+    ],
+)
+def test_a_share_that_stands_on_other_bytes_is_refused(offset, why):
+    assert why in str(refused(with_shards(on_sites(twice_on_toy(TOY)), offset)))
+
+
+def test_two_shares_on_the_same_bytes_are_refused():
+    """Nobody reads the other weight; what is placed for good would still be overwritten when it is loaded."""
+    program = with_shards(on_sites(twice_on_toy(TOY)))
+    w = next(t for t in program.tensors if t.name == "w")
+    again = replace(program, tensors=(*program.tensors, replace(w, name="v", offset=PLACE + 2400)))
+    assert "shares bytes with" in str(refused(again))
+
+
+@pytest.mark.parametrize("shard_bytes", [0, -SHARD_BYTES, ROW_BYTES + 4, 4])
+def test_blocks_are_whole_rows(shard_bytes):
+    program = with_shards(on_sites(twice_on_toy(TOY)), shard_bytes=shard_bytes)
+    assert "whole rows" in str(refused(program))
+    assert list(violations(program, TOY))
+
+
+@pytest.mark.parametrize(
+    "seen", [{"home": "dram", "shard_bytes": 0}, {"home": "sites", "shard_bytes": 0}, {"shard_bytes": ROW_BYTES}]
+)
+def test_a_section_that_looks_for_other_blocks_is_refused(seen):
+    program = with_shards(on_sites(twice_on_toy(TOY)))
+    first, second = program.shapes
+    formals = tuple(replace(f, **seen) if f.name == "I" else f for f in first.formals)
+    program = replace(program, shapes=(replace(first, formals=formals), second))
+    assert "w lies in sharded in blocks of 1200 bytes" in str(refused(program))
+    assert list(violations(program, TOY))
+
+
+@pytest.mark.parametrize("role", ["SCRATCH", "INPUT"])
+def test_only_what_lasts_is_sharded(role):
+    program = with_tensor(with_shards(on_sites(twice_on_toy(TOY))), "w", role=role)
+    assert "WEIGHT or STATE" in str(refused(program))
+    assert any("only WEIGHT and STATE" in violation.message for violation in violations(program, TOY))

@@ -19,9 +19,10 @@ from pavane.ir.quasi import quasi
 from pavane.reject import CapacityRefused, NotProven, OutsideFragment
 from pavane.targets.load import load_target
 from pavane.verify.check import check
+from tests.building import COL, ROW, rect, shape_of, span
 from tests.checker import editing as e
 from tests.checker.two_sections import twice_on_toy
-from tests.examples import COL, ROW, matmul_multicast, norm_product_host, rect, shape_of, span
+from tests.examples import matmul_multicast, norm_product_host
 from tests.strategies import edited
 
 TOY, HOST = load_target("toy"), load_target("host", 2)

@@ -13,27 +13,10 @@ from pavane.ir.program import Carry, Fence, Init, Pop, Post, Ref, Run, Tree, Wai
 from pavane.ir.quasi import quasi
 from pavane.ir.types import Ints
 from pavane.targets.load import load_target
+from tests.building import COL, GEN_K, ROW, SX, SY, K, X, Y, rect, shape_of, site, span, whole, window
 from tests.checker import editing as e
 from tests.checker.two_sections import twice_on_host, twice_on_toy
-from tests.examples import (
-    COL,
-    GEN_K,
-    ROW,
-    SX,
-    SY,
-    K,
-    X,
-    Y,
-    attention_host,
-    matmul_multicast,
-    norm_product_host,
-    rect,
-    shape_of,
-    site,
-    span,
-    whole,
-    window,
-)
+from tests.examples import attention_host, matmul_multicast, norm_product_host
 
 TOY, HOST = load_target("toy"), load_target("host", 2)
 PROGRAMS = {

@@ -10,8 +10,9 @@ from pavane.ir.walk import leaves
 from pavane.reject import ProgressRefused
 from pavane.targets.load import load_target
 from pavane.verify.schedule import find_schedule, merge_stages
+from tests.building import rect
 from tests.checker.editing import every, fifo, in_shape, swapped
-from tests.examples import attention_host, matmul_multicast, norm_product_host, rect
+from tests.examples import attention_host, matmul_multicast, norm_product_host
 
 TOY, HOST = load_target("toy"), load_target("host", 2)
 

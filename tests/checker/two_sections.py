@@ -18,7 +18,6 @@ from pavane.ir.program import (
     Instance,
     Items,
     Load,
-    Loop,
     Numerics,
     Pop,
     Post,
@@ -31,20 +30,15 @@ from pavane.ir.program import (
     Run,
     Shape,
     Spec,
-    Store,
     Tensor,
     Wait,
     Worker,
 )
 from pavane.ir.quasi import quasi
 from pavane.targets.descriptor import SpatialTarget, target_digest
-from tests.examples import COL, ROW, SX, SY, X, rect, shape_of, span, window
+from tests.building import COL, ROW, SX, SY, X, items, rect, shape_of, span, window, write
 
 OWN_SITE = Rect(SX, SX + 1, SY, SY + 1)
-
-
-def _loops(extent: int, *steps):
-    return (Loop("LV_ITEM_Y", quasi(1), (Loop("LV_ITEM_X", quasi(extent), steps),)),)
 
 
 def _parts(rows: int, cols: int, col):
@@ -54,15 +48,15 @@ def _parts(rows: int, cols: int, col):
     return (
         (Reserve("fI"), Load("fI", "I", place), Push("fI")),
         (Front("fI"), Reserve("fO"), Compute(op), Push("fO"), Pop("fI")),
-        (Front("fO"), Store("fO", "O", place), Fence(), Pop("fO")),
+        write("fO", "O", place),
     )
 
 
 def _shape(name: str, rows: int, cols: int, processes, fifos) -> Shape:
     formals = (Formal("I", shape_of(rows, cols), "f32", "IN"), Formal("O", shape_of(rows, cols), "f32", "OUT"))
     spec = Spec("O", shape_of(0, 0), shape_of(rows, cols), fn("mul", at("I", "i0", "i1"), 2.0))
-    items = Items(quasi(1), quasi(-(-cols // 32)), 32, 32)
-    return Shape(name, formals, (spec,), items, Numerics(), processes=processes, fifos=fifos)
+    grid = Items(quasi(1), quasi(-(-cols // 32)), 32, 32)
+    return Shape(name, formals, (spec,), grid, Numerics(), processes=processes, fifos=fifos)
 
 
 def _program(target: SpatialTarget, shapes, instances, counters, workers, rows: int, cols: int) -> Program:
@@ -103,7 +97,7 @@ def twice_on_host(target: SpatialTarget, rows: int = 20, cols: int = 150, crosse
     fifos = (Fifo("fI", "ALIAS", 32, 32, "f32", 1), Fifo("fO", "LOCAL", 32, 32, "f32", 1, 0))
     shapes = []
     for name, col in (("double", 32 * SX + 32 * w * X), ("crossed", 32 * turns_each * SX + 32 * X)):
-        body = _loops(turns_each, *(step for part in _parts(rows, cols, col) for step in part))
+        body = items(1, turns_each, *(step for part in _parts(rows, cols, col) for step in part))
         shapes.append(_shape(name, rows, cols, (Process("core", everywhere, "core", body),), fifos))
     go = Counter("go.core", everywhere, "core", bits=32, id=0)
     turns = (Run(0, "core"), Post("go.core", everywhere), Wait("go.core", w), Run(1, "core"))
@@ -115,12 +109,12 @@ def twice_on_host(target: SpatialTarget, rows: int = 20, cols: int = 150, crosse
 def twice_on_toy(target: SpatialTarget, rows: int = 20, cols: int = 150, second_address: int = 0) -> Program:
     """Reader, compute, writer on every site; writers meet at the boundary and start the other engines of their site."""
     everywhere = rect(0, 2, 0, 2)
-    read, compute, write = _parts(rows, cols, 32 * SX + 64 * SY + 128 * X)
-    read = (*read[:2], Fence(), read[2])
+    load, compute, store = _parts(rows, cols, 32 * SX + 64 * SY + 128 * X)
+    load = (*load[:2], Fence(), load[2])
     processes = (
-        Process("read", everywhere, "reader_a", _loops(2, *read)),
-        Process("compute", everywhere, "matrix", _loops(2, *compute)),
-        Process("write", everywhere, "writer", _loops(2, *write)),
+        Process("read", everywhere, "reader_a", items(1, 2, *load)),
+        Process("compute", everywhere, "matrix", items(1, 2, *compute)),
+        Process("write", everywhere, "writer", items(1, 2, *store)),
     )
 
     def fifos(address: int):

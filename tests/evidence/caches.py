@@ -30,22 +30,20 @@ from pavane.ir.program import (
     Reserve,
     Shape,
     Spec,
-    Store,
     Symbol,
     Tensor,
     Transition,
     Tree,
-)  # fmt: skip
+)
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import Ints
 from pavane.targets.descriptor import SpatialTarget
+from tests.building import COL, ROW, SX, SY, K, S, X, Y, one_section, read, shape_of, span, whole, window, write
 from tests.evidence.hand import Case, Hand, chip, everywhere, host_chip, laid_out, nested
 from tests.evidence.sections import Part, composed
-from tests.examples import COL, ROW, SX, SY, K, one_section, shape_of, span, whole, window
 
 POS, ROWS = quasi("pos"), quasi("rows")
 LIVE = POS + ROWS
-Y, X, S = quasi("LV_ITEM_Y"), quasi("LV_ITEM_X"), quasi("LV_SUB_H")
 Stages = tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]
 
 
@@ -60,10 +58,10 @@ def cache(hand: Hand) -> Case:
     weighted = hand.chance(0.5)
     bound = POS if hand.slip() else LIVE
     if weighted:
-        read, _ = _weighted(hand, target, cols, most_rows, context, bound, start)
+        reading, _ = _weighted(hand, target, cols, most_rows, context, bound, start)
         out_rows: Quasi = ROWS
     else:
-        read, _ = _copied(hand, target, cols, bound, start)
+        reading, _ = _copied(hand, target, cols, bound, start)
         out_rows = bound
     tensors = (
         Tensor("n", shape_of(ROWS, cols), "f32", "INPUT"),
@@ -73,7 +71,7 @@ def cache(hand: Hand) -> Case:
     )
     parts = [
         Part(append, (("N", "n"), ("C", "cache"))),
-        Part(read, (*((("P", "p"),) if weighted else ()), ("C", "cache"), ("O", "o")), boundary=not hand.slip()),
+        Part(reading, (*((("P", "p"),) if weighted else ()), ("C", "cache"), ("O", "o")), boundary=not hand.slip()),
     ]
     if hand.slip():
         parts.reverse()
@@ -88,10 +86,10 @@ def _append(hand: Hand, target: SpatialTarget, cols: int, most_rows: int) -> tup
     first = POS + hand.pick((-1, 1)) if hand.slip() else POS
     r, c = span(0, most_rows, ROWS), span(col, step, cols)
     stages = (
-        (Reserve("fN"), Load("fN", "N", window((0, most_rows), (col, step), row=0)), Fence(), Push("fN")),
+        read("fN", "N", window((0, most_rows), (col, step), row=0)),
         (Front("fN"), Reserve("fC"), Compute(Generic(Ref("fC"), fn("mul", at("fN", ROW, COL), 2.0), r, c)),
          Push("fC"), Pop("fN")),
-        (Front("fC"), Store("fC", "C", window((first, most_rows), (col, step), row=0)), Fence(), Pop("fC")),
+        write("fC", "C", window((first, most_rows), (col, step), row=0)),
     )  # fmt: skip
     fifos = (
         Fifo("fN", "LOCAL", most_rows, step, "f32", hand.between(1, 2)),
@@ -115,7 +113,7 @@ def _copied(hand: Hand, target: SpatialTarget, cols: int, live: Quasi, start: in
         (Reserve("fI"), Load("fI", "C", box), *(() if alias else (Fence(),)), Push("fI")),
         (Front("fI"), Reserve("fO"), Compute(Generic(Ref("fO"), fn("add", at("fI", ROW, COL), 1.0), r, c)), Push("fO"),
          Pop("fI")),
-        (Front("fO"), Store("fO", "O", box), Fence(), Pop("fO")),
+        write("fO", "O", box),
     )  # fmt: skip
     fifos = (
         Fifo("fI", "ALIAS" if alias else "LOCAL", block, cols, "f32", 1),
@@ -139,19 +137,19 @@ def _weighted(
     r, c, ks = span(0, most_rows, ROWS), span(col, step, cols), span(bk * K, bk, live)
     fused = next(m.fused for e in target.engines for m in e.matrix if (m.a, m.b) == ("f32", "f32"))
     op = MatmulTiles(Ref("acc"), Ref("fP"), Ref("fC"), False, r, c, ks, Tree(0, 1, fused))
-    read = (
-        Reserve("fP"), Load("fP", "P", window((0, most_rows), (bk * K, bk), row=0)), Fence(), Push("fP"),
-        Reserve("fC"), Load("fC", "C", window((bk * K, bk), (col, step), row=0)), Fence(), Push("fC"),
-    )  # fmt: skip
+    load = (
+        *read("fP", "P", window((0, most_rows), (bk * K, bk), row=0)),
+        *read("fC", "C", window((bk * K, bk), (col, step), row=0)),
+    )
     product = (Front("fP"), Front("fC"), Compute(op), Pop("fP"), Pop("fC"))
     kloop = ("LV_KBLOCK", live.ceil(bk))
     merged = len(target.engines) == 1
     middle: tuple[Node, ...] = (
-        Init("acc"), *nested((kloop,), (*read, *product) if merged else product),
+        Init("acc"), *nested((kloop,), (*load, *product) if merged else product),
         Reserve("fO"), Compute(Generic(Ref("fO"), at("acc", ROW, COL), r, c)), Push("fO"),
     )  # fmt: skip
-    write = (Front("fO"), Store("fO", "O", window((0, most_rows), (col, step), row=0)), Fence(), Pop("fO"))
-    stages = (() if merged else nested((kloop,), read), middle, write)
+    store = write("fO", "O", window((0, most_rows), (col, step), row=0))
+    stages = (() if merged else nested((kloop,), load), middle, store)
     fifos = (
         Fifo("fP", "LOCAL", most_rows, bk, "f32", 1), Fifo("fC", "LOCAL", bk, step, "f32", hand.between(1, 2)),
         Fifo("fO", "LOCAL", most_rows, step, "f32", 1),
@@ -219,7 +217,7 @@ def gather(hand: Hand) -> Case:
     rows, c = span(row, block, count), span(col, step, cols)
     merged = len(target.engines) == 1
     one = Indirect("I", (row + S,), 0, high, "fI")
-    ids = (Reserve("fI"), Load("fI", "I", window((row, block))), Fence(), Push("fI"), Front("fI"))
+    ids = (*read("fI", "I", window((row, block))), Front("fI"))
     fetch = (
         Reserve("fE"),
         Loop("LV_SUB_H", quasi(block), (Load("fE", "E", window((one, 1), (col, step), row=0), row=S),)),
@@ -232,7 +230,7 @@ def gather(hand: Hand) -> Case:
     stages = (
         (*ids, *fetch),
         (Front("fE"), Reserve("fO"), Compute(Generic(Ref("fO"), use, rows, c)), Push("fO"), Pop("fE")),
-        (Front("fO"), Store("fO", "O", window((row, block), (col, step), row=0)), Fence(), Pop("fO")),
+        write("fO", "O", window((row, block), (col, step), row=0)),
     )
     fifos = (
         Fifo("fI", "ALIAS" if merged and hand.chance(0.5) else "LOCAL", 1, block, "i32", 1),

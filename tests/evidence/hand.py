@@ -20,7 +20,7 @@ from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import row_bytes
 from pavane.targets.descriptor import Grid, Memory, SpatialTarget
 from pavane.targets.load import load_target
-from tests.examples import COL, ROW, SX, SY, rect, span
+from tests.building import COL, ROW, SX, SY, rect, span
 
 Case = tuple[Program, SpatialTarget]
 T = TypeVar("T")

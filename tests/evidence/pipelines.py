@@ -33,11 +33,11 @@ from pavane.ir.program import (
     Spec,
     Store,
     Tensor,
-)  # fmt: skip
+)
 from pavane.ir.quasi import quasi
 from pavane.targets.descriptor import Grid, SpatialTarget
+from tests.building import COL, ROW, one_section, shape_of
 from tests.evidence.hand import Case, Hand, Work, chip, everywhere, host_chip, in_slots, laid_out, pointwise, work
-from tests.examples import COL, ROW, one_section, shape_of
 
 BLOCKS = ((8, 16), (16, 8), (4, 32), (32, 32), (8, 8))
 

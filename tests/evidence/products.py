@@ -20,7 +20,6 @@ from pavane.ir.program import (
     Init,
     Items,
     Load,
-    Loop,
     MatmulTiles,
     Node,
     Numerics,
@@ -34,17 +33,16 @@ from pavane.ir.program import (
     Send,
     Shape,
     Spec,
-    Store,
     Tensor,
     Tree,
     Wait,
     Window,
-)  # fmt: skip
+)
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import Floats, Ints
 from pavane.targets.descriptor import SpatialTarget
+from tests.building import COL, ROW, SX, SY, K, one_section, rect, shape_of, span, whole, window, write
 from tests.evidence.hand import Case, Hand, Work, chip, counter, everywhere, host_chip, laid_out, nested, work
-from tests.examples import COL, ROW, SX, SY, K, one_section, rect, shape_of, span, whole, window
 
 EDGES = (8, 16, 32)
 
@@ -94,11 +92,11 @@ def _product(hand: Hand, target: SpatialTarget, alias: bool = False, sent: tuple
         *nested((("LV_KBLOCK", quasi(kblocks)),), inner),
         Reserve("fC"), Compute(Generic(Ref("fC"), at("acc", ROW, COL), spread.rows, spread.cols)), Push("fC"),
     )  # fmt: skip
-    write = (Front("fC"), Store("fC", "C", spread.window()), Fence(), Pop("fC"))
+    store = write("fC", "C", spread.window())
     counters: tuple[Counter, ...] = ()
     if alias:
         fills = tuple(s for f in "AB" for s in (Reserve(f"f{f}"), Load(f"f{f}", f, loads[f]), Push(f"f{f}")))
-        body = (*middle[:-4], *nested((("LV_KBLOCK", quasi(kblocks)),), (*fills, *inner)), *middle[-3:], *write)
+        body = (*middle[:-4], *nested((("LV_KBLOCK", quasi(kblocks)),), (*fills, *inner)), *middle[-3:], *store)
         processes = (Process("core", everywhere(target), "core", spread.nest(*body)),)
     else:
         nest = (*spread.loops, ("LV_KBLOCK", quasi(kblocks)))
@@ -106,7 +104,7 @@ def _product(hand: Hand, target: SpatialTarget, alias: bool = False, sent: tuple
         processes = (
             *readers,
             Process("compute", everywhere(target), "matrix", spread.nest(*middle)),
-            Process("write", everywhere(target), "writer", spread.nest(*write)),
+            Process("write", everywhere(target), "writer", spread.nest(*store)),
         )
     formals = (
         Formal("A", shape_of(m, k), dtype, "IN", fill), Formal("B", shape_of(k, n), dtype, "IN", fill),
@@ -201,15 +199,15 @@ def row_windows(hand: Hand) -> Case:
         Compute(Generic(Ref("sum"), total, row_span, whole(1))),
         Reserve("fO"), Compute(Generic(Ref("fO"), finish, row_span, all_cols)), Push("fO"),
     )  # fmt: skip
-    write = (Front("fO"), Store("fO", "O", window((spread.row, block), (0, cols), row=0)), Fence(), Pop("fO"))
+    store = write("fO", "O", window((spread.row, block), (0, cols), row=0))
     if merged:
-        processes: tuple[Process, ...] = (Process("core", everywhere(target), "core", spread.nest(*middle, *write)),)
+        processes: tuple[Process, ...] = (Process("core", everywhere(target), "core", spread.nest(*middle, *store)),)
     else:
         nest = (*spread.loops, ("LV_KBLOCK", quasi(pieces if not hand.slip() else max(1, pieces - 1))))
         processes = (
             Process("read", everywhere(target), "reader_a", nested(nest, read)),
             Process("compute", everywhere(target), "matrix", spread.nest(*middle)),
-            Process("write", everywhere(target), "writer", spread.nest(*write)),
+            Process("write", everywhere(target), "writer", spread.nest(*store)),
         )
     fifos = (
         Fifo("fI", "ALIAS" if merged else "LOCAL", block, step, "f32", hand.between(1, 2)),
@@ -250,6 +248,3 @@ def _reduced(hand: Hand, cols: int) -> tuple[str, Expr, Expr, Expr]:
     way = hand.pick(("sub", "mul"))
     first = hand.pick(("sub", "mul")) if hand.slip() else way
     return f"row_{way}", total, fn(first, at("row", ROW, COL), at("sum", ROW, 0)), fn(way, half("i0", "i1"), spec_total)
-
-
-__all__ = ["Loop", "multicast", "product", "row_windows"]

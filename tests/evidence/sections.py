@@ -30,13 +30,13 @@ from pavane.ir.program import (
     Turn,
     Wait,
     Worker,
-)  # fmt: skip
+)
 from pavane.ir.rects import rectangles, site_in
 from pavane.targets.descriptor import Grid, SpatialTarget, target_digest
+from tests.building import SX, SY, rect, shape_of
 from tests.evidence.hand import Case, Hand, chip, counter, everywhere, host_chip, pointwise, signed
 from tests.evidence.pipelines import pointwise_shape
 from tests.evidence.products import multicast, product
-from tests.examples import SX, SY, rect, shape_of
 
 Sync = Literal["meet", "lines", "start all", "own site"]
 Site = tuple[int, int]

@@ -30,12 +30,11 @@ from pavane.ir.program import (
     Reserve,
     Shape,
     Spec,
-    Store,
     Tensor,
-)  # fmt: skip
+)
 from pavane.ir.quasi import Quasi, quasi
+from tests.building import COL, ROW, SX, SY, X, one_section, read, shape_of, span, window, write
 from tests.evidence.hand import Case, Hand, chip, everywhere, laid_out
-from tests.examples import COL, ROW, SX, SY, X, one_section, shape_of, span, window
 
 FORMS = ("flat", "unrolled", "first apart", "one input after the other", "two loads", "two ops", "reordered")
 
@@ -54,7 +53,7 @@ def unusual(hand: Hand) -> Case:
     r = span(row, block, rows)
 
     def fill(name: str, x: Quasi) -> tuple[Node, ...]:
-        return (Reserve(f"f{name}"), Load(f"f{name}", name, place(x)), Fence(), Push(f"f{name}"))
+        return read(f"f{name}", name, place(x))
 
     def loop(*steps: Node, extent: int = turns) -> tuple[Node, ...]:
         return (Loop("LV_ITEM_X", quasi(extent), steps),)
@@ -63,30 +62,30 @@ def unusual(hand: Hand) -> Case:
         return Compute(Generic(Ref(to, quasi(0), quasi(first)), expr, r, span(step * x + first, size, cols)))
 
     twice = lambda first=0: fn("mul", at("fA", ROW, quasi(COL) + first), 2.0)  # noqa: E731
-    read = loop(*(s for n in inputs for s in fill(n, X)))
+    load = loop(*(s for n in inputs for s in fill(n, X)))
     compute = loop(Front("fA"), Reserve("fO"), op("fO", twice()), Push("fO"), Pop("fA"))
-    write = loop(Front("fO"), Store("fO", "O", place(X)), Fence(), Pop("fO"))
+    store = loop(*write("fO", "O", place(X)))
     carries: tuple[Carry, ...] = ()
     depth, half = hand.between(1, 2), step // 2
     if form == "flat":
         flat = quasi("LV_ITEM")
-        read = (Loop("LV_ITEM", quasi(turns), fill("A", flat)),)
+        load = (Loop("LV_ITEM", quasi(turns), fill("A", flat)),)
     elif form == "unrolled":
-        read = loop(*fill("A", 2 * X), *fill("A", 2 * X + 1), extent=turns // 2)
+        load = loop(*fill("A", 2 * X), *fill("A", 2 * X + 1), extent=turns // 2)
     elif form == "first apart":
-        read = (*fill("A", quasi(0)), *loop(*fill("A", X + 1), extent=turns - 1))
+        load = (*fill("A", quasi(0)), *loop(*fill("A", X + 1), extent=turns - 1))
     elif form == "two loads":
         top = Load("fA", "A", window((row, block // 2), (step * X, step), row=0))
         low = Load("fA", "A", window((row + block // 2, block // 2), (step * X, step), row=0), row=quasi(block // 2))
-        read = loop(Reserve("fA"), top, low, Fence(), Push("fA"))
+        load = loop(Reserve("fA"), top, low, Fence(), Push("fA"))
     elif form == "two ops":
         parts = (op("fO", twice(), size=half), op("fO", twice(half), first=half, size=half))
         compute = loop(Front("fA"), Reserve("fO"), *parts, Push("fO"), Pop("fA"))
     elif form == "reordered":
         backwards = turns - 1 - X
-        read = loop(*fill("A", backwards))
+        load = loop(*fill("A", backwards))
         compute = loop(Front("fA"), Reserve("fO"), op("fO", twice(), backwards), Push("fO"), Pop("fA"))
-        write = loop(Front("fO"), Store("fO", "O", place(backwards)), Fence(), Pop("fO"))
+        store = loop(*write("fO", "O", place(backwards)))
     elif both:
         depth = turns if not hand.slip() else turns - 1
         carries = (Carry("row", block, step * turns, "f32"),)
@@ -108,8 +107,8 @@ def unusual(hand: Hand) -> Case:
         spec=(Spec("O", shape_of(0, 0), shape_of(rows, cols), meant),),
         items=Items(quasi(target.sites), quasi(turns), block, step), numerics=Numerics(),
         processes=(
-            Process("read", sites, "reader_a", read), Process("compute", sites, "matrix", compute),
-            Process("write", sites, "writer", write),
+            Process("read", sites, "reader_a", load), Process("compute", sites, "matrix", compute),
+            Process("write", sites, "writer", store),
         ),
         fifos=placed, carries=cells,
     )  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from time import process_time
 
 from msgspec.structs import replace
 
-from pavane.ir.digest import canonical_bytes, program_digest
+from pavane.ir.digest import canonical_bytes, graph_digest, program_digest
 from pavane.ir.program import Certificate, Do, Program, Shape, ShapeSchedule
 from pavane.ir.walk import leaves
 from pavane.reject import NotProven, SpatialReject
@@ -16,7 +17,7 @@ from pavane.verify.check import examine
 from pavane.verify.prove import prove
 from tests.oracle import judge
 
-INTERLEAVINGS = 12
+POINTS, INTERLEAVINGS = 5, 12  # all corners of two symbols and their middle
 Refusal = tuple[str, str]  # code, what
 
 
@@ -65,15 +66,27 @@ def outcome(
     """
     same = original is not None and original.graph_digest == program.graph_digest
     start = process_time()
-    verdict = judge(program, target, seed=number, interleavings=INTERLEAVINGS, meant=original if same else None)
+    meant = original if same else None
+    verdict = judge(program, target, seed=number, points=POINTS, interleavings=INTERLEAVINGS, meant=meant)
+    fault = verdict.fault or _false_digest(program)
     between = process_time()
     refusals = refusals_of(program, target, original)
     end = process_time()
-    bad = bool(verdict.fault) == (not refusals) and verdict.judged
+    bad = bool(fault) == (not refusals) and verdict.judged
     return Outcome(
-        generator, label, number, verdict.judged, verdict.fault, refusals, between - start, end - between,
+        generator, label, number, verdict.judged, fault, refusals, between - start, end - between,
         _is_small(program, target), tags, *((canonical_bytes(program), canonical_bytes(target)) if bad else ()),
     )  # fmt: skip
+
+
+def _false_digest(program: Program) -> str:
+    """The graph digest names formals, specs, tensors and bindings. A program that states another graph's is not that
+    graph, whatever it computes: who has checked the graph has not checked this.
+    """
+    with suppress(KeyError):
+        if graph_digest(program) != program.graph_digest:
+            return "misuse: the program states the digest of another graph"
+    return ""
 
 
 def refusals_of(program: Program, target: SpatialTarget, original: Program | None = None) -> tuple[Refusal, ...]:

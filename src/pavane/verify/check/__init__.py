@@ -19,14 +19,14 @@ tiles and sites cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
 from pavane.ir.digest import graph_digest, program_digest
-from pavane.ir.program import Program, ShapeSchedule
+from pavane.ir.program import Instance, Program, ShapeSchedule
 from pavane.ir.quasi import Unbounded
 from pavane.ir.walk import symbol_domain
 from pavane.reject import CertificateMismatch, NotProven, OutsideFragment
@@ -120,7 +120,8 @@ def examine(program: Program, target: SpatialTarget, part: bool = False) -> Repo
         section = findings.evidence(shape.name, partial(section_of, shape, symbols, schedules[shape.name]))
         if section is not None:
             sections[shape.name] = section
-            _check_section(findings, section, schedules[shape.name], target)
+            instances = [i for i in program.instances if i.shape == shape.name]
+            _check_section(findings, section, schedules[shape.name], target, instances)
     unasked = [(rule, shape.name) for shape in program.shapes for rule in OBLIGATIONS]
     unasked = [pair for pair in unasked if pair not in findings.asked]
     if findings.refusals:
@@ -195,7 +196,13 @@ class _Findings:
         return None
 
 
-def _check_section(findings: _Findings, section: Section, schedule: ShapeSchedule, target: SpatialTarget) -> None:
+def _check_section(
+    findings: _Findings,
+    section: Section,
+    schedule: ShapeSchedule,
+    target: SpatialTarget,
+    instances: Sequence[Instance],
+) -> None:
     """All rules of one shape. Rules that build on others run only when those hold."""
     name = section.shape.name
     sound = findings.ask("capacity", name, lambda: capacity(section, target))
@@ -214,7 +221,7 @@ def _check_section(findings: _Findings, section: Section, schedule: ShapeSchedul
     if values is not None:
         findings.ask("bounds", name, lambda: bounds(section, values))
         findings.ask("numerics", name, lambda: numerics(section, values, target))
-        findings.ask("meaning", name, lambda: meaning(section, values))
+        findings.ask("meaning", name, lambda: meaning(section, values, instances))
 
 
 def _check_program(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pavane.ir.program import Formal, Instance, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi, upper
-from pavane.ir.types import Const, Floats, Ints, row_bytes
+from pavane.ir.types import Const, Floats, Ints, block_elements, row_bytes
 from pavane.reject import BoundsRefused, CapacityRefused, NumericsRefused, OrderRefused
 from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.inequalities import never_negative
@@ -47,7 +47,7 @@ def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bo
     tensors = {t.name: t for t in program.tensors}
     places = {t.name: _place(t, symbols, target, part) for t in program.tensors}
     total = max((end for arena, _, end, _ in places.values() if arena == "SCRATCH dram"), default=0)
-    total += sum(tensor_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH")
+    total += sum(tensor_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH" and t.home == "dram")
     if total > target.dram.bytes:
         raise CapacityRefused(
             "the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes"
@@ -107,7 +107,7 @@ def _view(formal: Formal, tensor: Tensor, symbols: Domain, where: str) -> None:
     if formal.shape == tensor.shape:
         return
     inner, whole = _inner(formal.shape), _inner(tensor.shape)
-    if inner is None or whole is None or (formal.dtype == "q8_0" and formal.shape[-1] != tensor.shape[-1]):
+    if inner is None or whole is None or (block_elements(formal.dtype) > 1 and formal.shape[-1] != tensor.shape[-1]):
         raise BoundsRefused("a formal is no view of its tensor: only the first dimension may be symbolic", where=where)
     if not never_negative(tensor.shape[0] * whole - formal.shape[0] * inner, symbols):
         raise BoundsRefused(

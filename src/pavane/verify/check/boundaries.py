@@ -15,7 +15,7 @@ from pavane.ir.program import Program, Run, Wait
 from pavane.reject import OrderRefused, ProgressRefused
 from pavane.verify.check.boxes import area, within
 from pavane.verify.check.clocks import Class, Clock, join
-from pavane.verify.check.facts import BEGIN, DONE, END, TENSORS, Facts, facts
+from pavane.verify.check.facts import BEGIN, DONE, END, Facts, facts
 from pavane.verify.check.rounds import Walk, advance, ended, walk_of
 from pavane.verify.check.section import Actor, Section
 
@@ -24,8 +24,8 @@ Orders = dict[tuple[str, frozenset[int]], Facts]
 
 @dataclass(frozen=True)
 class Access:
-    """A process of a section on the sites of a class, with what happens before its first access to tensors, to local
-    memory, and to a buffer.
+    """A process of a section on the sites of a class, with what happens before a point of it: its first access to
+    tensors, to local memory, or to a buffer.
     """
 
     instance: int
@@ -33,22 +33,22 @@ class Access:
     actor: Actor
     place: Class
     classes: tuple[Class, ...]
-    tensors: Clock
-    local: Callable[[str], Clock]
+    before: Callable[[str], Clock]
 
 
-def walk_program(program: Program, sections: dict[str, Section], visit: Callable[[Access], None]) -> str:
+def walk_program(
+    program: Program, sections: dict[str, Section], visit: Callable[[Access], None], untold: frozenset[str]
+) -> Walk:
     """Run all sections in order on clocks and show `visit` every access; refuses workers and boundaries that do not
-    fit.
+    fit. Rounds of the families `untold` tell nobody anything.
     """
-    walk, orders = walk_of(program), Orders()
+    walk, orders = walk_of(program, untold), Orders()
     advance(walk)
     for number, instance in enumerate(program.instances):
         _section(walk, orders, number, sections[instance.shape], visit)
         advance(walk)
     ended(walk)
-    rounds = max(walk.waits.values(), default=0)
-    return f"{len(program.instances)} sections, {len(program.workers)} workers, {rounds} boundaries"
+    return walk
 
 
 def _section(walk: Walk, orders: Orders, number: int, section: Section, visit: Callable[[Access], None]) -> None:
@@ -106,7 +106,7 @@ def _on_class(
     begin = {p: walk.clocks[(place.number, engine)] for p, engine in present.items()}
     for process in present:
         before = cache(partial(_at, order, begin, present, place, number, process))
-        visit(Access(number, section, section.actors[process], place, walk.classes, before(TENSORS), before))
+        visit(Access(number, section, section.actors[process], place, walk.classes, before))
     ends = {p: _at(order, begin, present, place, number, p, END) for p in present}
     for process, engine in present.items():
         walk.clocks[(place.number, engine)] = ends[process]

@@ -1,7 +1,7 @@
 """Bounds: every access inside its tensor, every element read inside what was written, every region inside its buffer.
 
 - A window is clipped at its tensor's extent, so only its start can leave the tensor: each start is >= 0, or indirect
-  with [lo, hi) inside the extent. A q8_0 window begins and ends at whole blocks.
+  with [lo, hi) inside the extent. A window of a type in blocks begins and ends at whole ones.
 - An element read at (row, col) of a value that is valid on [o, o + len(s)): row - o counts s itself, or o <= row and
   row <= o + size - 1 and row <= o + (limit - start) - 1, for all values of the counted variables where the op's spans
   are not empty; columns alike. Each guard of the value holds under the op's guards.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from pavane.ir.expr import Indirect
 from pavane.ir.program import Load, Reserve, Store
 from pavane.ir.quasi import Quasi, lower, quasi
-from pavane.ir.types import Q8_BLOCK, Ints
+from pavane.ir.types import Ints, block_elements
 from pavane.reject import BoundsRefused
 from pavane.verify.check.inequalities import aligned, guard_holds, never_negative, never_positive
 from pavane.verify.check.section import Actor, Leaf, Section
@@ -53,8 +53,8 @@ def _window(section: Section, actor: Actor, leaf: Leaf) -> None:
                 needed=f"{start} >= 0",
                 remedy="start windows at or after 0",
             )
-    if formal.dtype == "q8_0":
-        _blocks(step.window.start[-1], step.window.size[-1], where)
+    if block_elements(formal.dtype) > 1:
+        _blocks(step.window.start[-1], step.window.size[-1], formal.dtype, where)
     if isinstance(step, Load) and fifo.kind == "ALIAS":
         _bound_whole(actor, leaf, step, where)
 
@@ -87,10 +87,13 @@ def _indirect(section: Section, index: Indirect, extent: Quasi, where: str) -> N
         )
 
 
-def _blocks(start: object, size: int, where: str) -> None:
-    if not (isinstance(start, Quasi) and aligned(start) and size % Q8_BLOCK == 0):
+def _blocks(start: object, size: int, dtype: str, where: str) -> None:
+    block = block_elements(dtype)
+    if not (isinstance(start, Quasi) and aligned(start, block) and size % block == 0):
         raise BoundsRefused(
-            "a window of q8_0 does not begin and end at whole blocks of 32", where=where, needed=f"{start} +: {size}"
+            f"a window of {dtype} does not begin and end at whole blocks of {block}",
+            where=where,
+            needed=f"{start} +: {size}",
         )
 
 

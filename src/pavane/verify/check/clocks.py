@@ -1,9 +1,9 @@
 """What happens before a point, by section: the clocks of the sites that have the same workers (a *class*).
 
 For each engine of a class, at its current point: `own[e]` is the last section whose accesses by engine e on this very
-site happen before; `all[(c, e)]` the same on every site of class c; `row[(c, e)]` the same on every site of class c in
-this site's row, if there is any; `rounds` by reach the last round known to be complete in this site's group;
-`waited[k]` the last wait for counter k that this site has completed.
+site happen before; `all[(c, e)]` the same on every site of class c; `row[(c, e)]` and `column[(c, e)]` the same on
+every site of class c in this site's row or column, if there is any; `rounds` by reach the last round known to be
+complete in this site's group; `waited[k]` the last wait for counter k that this site has completed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ class Clock:
     own: dict[str, int] = field(default_factory=dict)
     all: dict[tuple[int, str], int] = field(default_factory=dict)
     row: dict[tuple[int, str], int] = field(default_factory=dict)
+    column: dict[tuple[int, str], int] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
     waited: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Clock:
-        return Clock(dict(self.own), dict(self.all), dict(self.row), dict(self.rounds), dict(self.waited))
+        return Clock(*(dict(table) for table in vars(self).values()))
 
     def join(self, other: Clock) -> None:
-        join(self.own, other.own)
-        join(self.all, other.all)
-        join(self.row, other.row)
-        join(self.rounds, other.rounds)
-        join(self.waited, other.waited)
+        for name, table in vars(self).items():
+            join(table, getattr(other, name))
 
 
 def join(mine: dict[K, int], theirs: dict[K, int]) -> None:

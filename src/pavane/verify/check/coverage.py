@@ -5,8 +5,9 @@ window adds the element inside it with stride 1. Sorted by stride, each stride e
 before it: then (element, variables) is a mixed-radix number, each value below the product has exactly one
 representation. (A variable with a negative stride counts down: its last value is its digit 0.) Every loop and site
 coordinate with more than one value stands in exactly one dimension, so different turns and sites write different
-elements. The product reaches the region's extent, and what passes it is clipped: the formal ends where the region ends
-(or the product is the extent exactly).
+elements. A variable whose stride takes the window past the tensor's end writes nothing but at its first value. The
+product reaches the region's extent, and what passes it is clipped: the formal ends where the region ends (or the
+product is the extent exactly).
 
 Where several steps store one output (loops that `resident` has written out), outside all loops and without symbols, the
 elements are counted one by one.
@@ -130,6 +131,8 @@ def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Dom
 def _radix(digits: Digits, size: int, spec: Spec, dimension: int, end: Quasi, symbols: Domain, where: str) -> None:
     product = quasi(size)
     for stride, extent, name in digits:
+        if never_negative(spec.origin[dimension] + stride - end, symbols):
+            break
         if product != quasi(stride):
             raise CoverageRefused(
                 f"windows overlap or leave a gap along {name}",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pavane.ir.program import Compute, Fence, Front, Init, Load, Push, Reserve, Send, Store
-from pavane.verify.check.section import Actor, Section, buffers_of
+from pavane.verify.check.section import Actor, Leaf, Section
 
 Point = tuple[int, str]
 BEGIN, TENSORS, LOCAL, DONE, END = "begin", "tensors", "local", "done", "end"
@@ -31,7 +31,7 @@ def facts(section: Section, present: frozenset[int]) -> Facts:
                 edges.setdefault(second, set()).add(first)
     for name in section.fifos:
         _handovers(section, name, actors, edges)
-    asked = [(a.number, point) for a in actors for point in (TENSORS, LOCAL, END, *map(first_access, _buffers(a)))]
+    asked = [(a.number, point) for a in actors for point in (TENSORS, LOCAL, END, *map(first_access, a.buffers))]
     told = frozenset((a.number, point) for a in actors for point in (BEGIN, DONE))
     return {point: told & _ancestors(point, edges) for point in asked}
 
@@ -53,7 +53,7 @@ def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
             lasts.append((leaf.index * 2, (number, f"last {kind}", leaf.step.fifo, leaf.index)))
     firsts.append((_first_tensor(section, actor), (number, TENSORS)))
     firsts.append((_first_local(section, actor, ""), (number, LOCAL)))
-    firsts += [(_first_local(section, actor, name), (number, first_access(name))) for name in _buffers(actor)]
+    firsts += [(_first_local(section, actor, name), (number, first_access(name))) for name in actor.buffers]
     lasts.append((_done(section, actor) * 2 + 1, (number, DONE)))
     for points in (firsts, lasts):
         ordered = [point for _, point in sorted(points, key=lambda item: item[0])]
@@ -63,10 +63,6 @@ def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
     for _, point in firsts:
         if len(point) == 4:
             yield [point, (number, point[1].replace("first", "last"), *point[2:])]
-
-
-def _buffers(actor: Actor) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for leaf in actor.leaves for name in buffers_of(leaf.step)))
 
 
 def _handovers(section: Section, name: str, actors: list[Actor], edges: dict[tuple, set[tuple]]) -> None:
@@ -97,9 +93,9 @@ def _first_local(section: Section, actor: Actor, name: str) -> int:
     places = [len(actor.leaves) * 2]
     for leaf in actor.leaves:
         step = leaf.step
-        if name and name not in buffers_of(step):
+        if name and name not in leaf.buffers:
             continue
-        filled_elsewhere = isinstance(step, Reserve) and not actor.uses((Load, Send), step.fifo)
+        filled_elsewhere = isinstance(step, Reserve) and not actor.fills(step.fifo)
         if filled_elsewhere or isinstance(step, Load | Send | Store | Compute | Init):
             places.append(leaf.index * 2)
     return min(places)
@@ -118,7 +114,7 @@ def _done(section: Section, actor: Actor) -> int:
             end = max(end, later)
         elif isinstance(leaf.step, Compute | Init | Front):
             end = max(end, leaf.index)
-        elif isinstance(leaf.step, Reserve) and not actor.uses((Load, Send), leaf.step.fifo):
+        elif isinstance(leaf.step, Reserve) and not actor.fills(leaf.step.fifo):
             end = max(end, *(p.index - 1 for p in actor.uses(Push, leaf.step.fifo)))
     return end
 
@@ -134,18 +130,15 @@ def _ancestors(point: tuple, edges: dict[tuple, set[tuple]]) -> set[tuple]:
     return seen
 
 
-def tensor_uses(section: Section, actor: Actor) -> tuple[frozenset[str], frozenset[str]]:
-    """Formals that a process reads, and those it writes; an alias is read by the process that has it in front."""
-    reads, writes = set(), set()
-    for leaf in actor.leaves:
-        if isinstance(leaf.step, Store):
-            writes.add(leaf.step.tensor)
-        elif isinstance(leaf.step, Load):
-            reads.add(leaf.step.tensor)
-        elif isinstance(leaf.step, Front) and section.fifos[leaf.step.fifo].kind == "ALIAS":
-            reads |= {
-                load.step.tensor  # type: ignore[union-attr]
-                for other in section.actors
-                for load in other.uses(Load, leaf.step.fifo)
-            }
-    return frozenset(reads), frozenset(writes)
+def touching(section: Section, actor: Actor) -> Iterator[tuple[Actor, Leaf]]:
+    """The loads and stores through which a process touches tensors: its own, and those of aliases that it has in front,
+    each with the process whose step it is.
+    """
+    for other in section.actors:
+        for leaf in other.leaves:
+            if isinstance(leaf.step, Load) and section.fifos[leaf.step.fifo].kind == "ALIAS":
+                touches = other is actor or bool(actor.uses(Front, leaf.step.fifo))
+            else:
+                touches = other is actor and isinstance(leaf.step, Load | Store)
+            if touches:
+                yield other, leaf

@@ -20,17 +20,15 @@ from pavane.ir.program import (
     Node,
     Post,
     Process,
-    Ref,
     Send,
     Shape,
-    Span,
     Step,
     Store,
     Wait,
     Window,
 )
 from pavane.ir.quasi import Domain, lower, upper
-from pavane.ir.types import Q8_BLOCK
+from pavane.ir.types import block_elements
 from pavane.reject import OutsideFragment
 from pavane.verify.check.scope import (
     MAX_INT,
@@ -92,8 +90,11 @@ def _buffers(shape: Shape, where: str) -> None:
 def _side(rows: int, cols: int, dtype: str, where: str) -> None:
     if not (1 <= rows <= MAX_BUFFER_SIDE and 1 <= cols <= MAX_BUFFER_SIDE):
         raise OutsideFragment(f"{rows} x {cols} is no size of a buffer", where=where)
-    if dtype == "q8_0" and cols % Q8_BLOCK:
-        raise OutsideFragment("the columns of a q8_0 buffer are not a multiple of 32", where=where, needed=str(cols))
+    block = block_elements(dtype)
+    if cols % block:
+        raise OutsideFragment(
+            f"the columns of a {dtype} buffer are not a multiple of {block}", where=where, needed=str(cols)
+        )
 
 
 def _specs(shape: Shape, domain: Domain, where: str) -> None:
@@ -110,9 +111,8 @@ def _specs(shape: Shape, domain: Domain, where: str) -> None:
             raise OutsideFragment(f"origin and extents do not have {rank} dimensions", where=place)
         in_scope((*spec.origin, *spec.extents), domain.names(), place)
         variables = (*domain.names(), *(f"i{d}" for d in range(rank)))
-        bound: set[str] = set()
         ranks = {name: len(formal.shape) for name, formal in formals.items()}
-        admit_expression(spec.expr, variables, ranks, place, bound, spec=True)
+        admit_expression(spec.expr, variables, ranks, place, spec=True)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _step(shape: Shape, step: Step, scope: tuple[str, ...], where: str) -> None:
     elif hasattr(step, "fifo"):
         known(step.fifo, fifos, "FIFO", where)
     if isinstance(step, Post | Send):
-        in_scope((step.to.x0, step.to.x1, step.to.y0, step.to.y1), scope, where)
+        in_scope((step.to.x0, step.to.x1, step.to.y0, step.to.y1), (SITE_X, SITE_Y), where)
     if isinstance(step, Load | Store):
         _window(shape, step, scope, where)
 
@@ -180,39 +180,26 @@ def _window(shape: Shape, step: Load | Store, scope: tuple[str, ...], where: str
     for start in window.start:
         index_in_scope(start, scope, where)
         if isinstance(start, Indirect):
-            _indirect(shape, step, start, where)
+            if isinstance(step, Store):
+                raise OutsideFragment("an indirect write is not in the fragment", where=where)
+            known(start.tensor, set(formals), "formal", where)
+            known(start.via, {f.name for f in shape.fifos}, "FIFO", where)
     if isinstance(step, Load):
         in_scope((step.row,), scope, where)
-
-
-def _indirect(shape: Shape, step: Load | Store, index: Indirect, where: str) -> None:
-    if isinstance(step, Store):
-        raise OutsideFragment("an indirect write is not in the fragment", where=where)
-    known(index.tensor, {f.name for f in shape.formals}, "formal", where)
-    known(index.via, {f.name for f in shape.fifos}, "FIFO", where)
 
 
 def _op(op: Generic | MatmulTiles, buffers: set[str], scope: tuple[str, ...], where: str) -> None:
     refs = (op.dst,) if isinstance(op, Generic) else (op.dst, op.a, op.b)
     spans = (op.rows, op.cols, *op.guard) if isinstance(op, Generic) else (op.rows, op.cols, op.k, *op.guard)
     for ref in refs:
-        _ref(ref, buffers, scope, where)
+        known(ref.name, buffers, "buffer", where)
+        in_scope((ref.row, ref.col), scope, where)
     for span in spans:
-        _span(span, scope, where)
+        if not 1 <= span.size <= MAX_BUFFER_SIDE:
+            raise OutsideFragment(f"a span is {span.size} long", where=where)
+        in_scope((span.start, span.limit), scope, where)
     if isinstance(op, Generic):
-        bound: set[str] = set()
         inside = (*scope, *GENERIC_VARIABLES[:2])
-        admit_expression(op.expr, inside, dict.fromkeys(buffers, 2), where, bound, spec=False)
+        admit_expression(op.expr, inside, dict.fromkeys(buffers, 2), where, spec=False)
     elif op.tree.lanes < 1 or op.tree.atom < 0:
         raise OutsideFragment("a reduction tree has no lanes or a negative atom", where=where)
-
-
-def _ref(ref: Ref, buffers: set[str], scope: tuple[str, ...], where: str) -> None:
-    known(ref.name, buffers, "buffer", where)
-    in_scope((ref.row, ref.col), scope, where)
-
-
-def _span(span: Span, scope: tuple[str, ...], where: str) -> None:
-    if not 1 <= span.size <= MAX_BUFFER_SIDE:
-        raise OutsideFragment(f"a span is {span.size} long", where=where)
-    in_scope((span.start, span.limit), scope, where)

@@ -1,61 +1,94 @@
-"""Homes: what lies on the sites is SCRATCH or WEIGHT, stands in their memory beside every buffer, as its sections say.
+"""Homes: what lies on the chip is of a role that may, stands in local memory beside every buffer, as its sections say.
 
 A tensor of home `sites` has a copy at `offset` of every site's local memory. A store writes all copies and is over, at
 its fence, when the last has it; a load reads its own site's. So all copies are equal wherever a read is ordered after
-the write, and `order`, `coverage` and `bounds` speak of them as of one tensor. What is left is room: [offset, offset +
-bytes) inside local memory, disjoint from every buffer of every shape (whoever runs where), and a WEIGHT's from every
-other tensor there. Two SCRATCH tensors may share bytes; `order` then takes them as conflicting (`bindings`).
+the write, and `order`, `coverage` and `bounds` speak of them as of one tensor. A tensor of home `sharded` has each byte
+once, on one site (`ir.shards`): a load or a store goes to the sites that have its bytes, and is over, at its fence,
+when the last of them is done. So it is one tensor too, wherever its bytes lie.
+
+What is left is room: of a copy, or of a site's share, [offset, offset + bytes) inside local memory, disjoint from every
+buffer of every shape (whoever runs where). What lasts from launch to launch, a WEIGHT or a STATE, is disjoint from
+every other tensor on the chip. Two SCRATCH tensors may share bytes; `order` then takes them as conflicting
+(`bindings`).
 """
 
 from __future__ import annotations
 
 from pavane.ir.program import Program, Tensor
 from pavane.ir.quasi import Domain
+from pavane.ir.shards import share_bytes
+from pavane.ir.types import row_bytes
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.bindings import Memory, bound, tensor_bytes
-from pavane.verify.check.capacity import memory_map
+from pavane.verify.check.capacity import Interval, memory_map
 from pavane.verify.check.section import Section
+
+_ROLES = {"sites": ("SCRATCH", "WEIGHT"), "sharded": ("WEIGHT", "STATE")}
+_LASTING = ("WEIGHT", "STATE")
 
 
 def homes(
     program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain, target: SpatialTarget
 ) -> str:
-    """Refuse a copy that has no room, and a section that looks for a tensor elsewhere than where it lies."""
+    """Refuse what has no room on the chip, and a section that looks for a tensor elsewhere than where it lies."""
     for number, instance in enumerate(program.instances):
         for formal, tensor in bound(sections[instance.shape], instance, memory):
-            if formal.home != tensor.home:
+            if (formal.home, formal.shard_bytes) != (tensor.home, tensor.shard_bytes):
                 raise CapacityRefused(
-                    f"the section takes {formal.name} from {formal.home}",
+                    f"the section takes {formal.name} from {_place(formal.home, formal.shard_bytes)}",
                     where=f"section {number} ({instance.name or instance.shape})",
-                    needed=formal.home,
-                    available=f"{tensor.name} lies in {tensor.home}",
+                    needed=_place(formal.home, formal.shard_bytes),
+                    available=f"{tensor.name} lies in {_place(tensor.home, tensor.shard_bytes)}",
                 )
-    copies = [tensor for tensor in program.tensors if tensor.home == "sites"]
-    for tensor in copies:
+    here = [tensor for tensor in program.tensors if tensor.home != "dram"]
+    for tensor in here:
         _may_lie_there(tensor, target)
-        if not memory.part:
-            _has_room(tensor, sections, symbols, target)
     if not memory.part:
-        _weights_apart(copies, symbols)
-    return f"{len(copies)} tensors on the sites"
+        rooms = {tensor.name: _room(tensor, symbols, target) for tensor in here}
+        for tensor in here:
+            _has_room(rooms[tensor.name], sections, target)
+        _lasting_apart([tensor for tensor in here if tensor.role in _LASTING], rooms)
+    shards = sum(tensor.home == "sharded" for tensor in here)
+    return f"{len(here) - shards} tensors on the sites" + (f", {shards} sharded" if shards else "")
+
+
+def _place(home: str, shard_bytes: int) -> str:
+    return f"{home} in blocks of {shard_bytes} bytes" if shard_bytes else home
 
 
 def _may_lie_there(tensor: Tensor, target: SpatialTarget) -> None:
-    if tensor.role not in ("SCRATCH", "WEIGHT") or target.alias:
+    roles = _ROLES[tensor.home]
+    if tensor.role not in roles or target.alias:
         raise CapacityRefused(
-            f"a tensor of role {tensor.role} lies on the sites",
+            f"a tensor of role {tensor.role} " + ("is sharded" if tensor.home == "sharded" else "lies on the sites"),
             where=f"tensor {tensor.name}",
-            needed="SCRATCH or WEIGHT, on a chip whose engines move what they work on",
+            needed=f"{' or '.join(roles)}, on a chip whose engines move what they work on",
         )
+    if tensor.home == "sharded":
+        row = row_bytes(tensor.dtype, tensor.shape[-1].const)
+        if tensor.shard_bytes < 1 or tensor.shard_bytes % row:
+            raise CapacityRefused(
+                f"the tensor is sharded in blocks of {tensor.shard_bytes} bytes",
+                where=f"tensor {tensor.name}",
+                needed=f"whole rows of {row} bytes",
+            )
 
 
-def _has_room(tensor: Tensor, sections: dict[str, Section], symbols: Domain, target: SpatialTarget) -> None:
-    where, local = f"tensor {tensor.name}", target.memory
-    start, end = tensor.offset, tensor.offset + tensor_bytes(tensor, symbols)
+def _room(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> Interval:
+    """What a tensor takes of each site."""
+    size = tensor_bytes(tensor, symbols)
+    if tensor.home == "sharded":
+        size = share_bytes(size, tensor.shard_bytes, target.sites)
+    return tensor.offset, tensor.offset + size, tensor.name
+
+
+def _has_room(room: Interval, sections: dict[str, Section], target: SpatialTarget) -> None:
+    start, end, tensor = room
+    where, local = f"tensor {tensor}", target.memory
     if start < local.reserved_bytes or start % local.alignment_bytes or end > local.bytes:
         raise CapacityRefused(
-            f"the copies take bytes {start} to {end} of each site",
+            f"the tensor takes bytes {start} to {end} of each site",
             where=where,
             needed=f"a multiple of {local.alignment_bytes} from {local.reserved_bytes} on",
             available=f"{local.bytes} bytes a site",
@@ -64,23 +97,22 @@ def _has_room(tensor: Tensor, sections: dict[str, Section], symbols: Domain, tar
         for low, high, name in memory_map(section):
             if start < high and low < end:
                 raise CapacityRefused(
-                    f"the copies share bytes with {name} of {section.shape.name}",
+                    f"{tensor} shares bytes with {name} of {section.shape.name}",
                     where=where,
-                    needed=f"bytes {start} to {end}",
+                    needed=f"bytes {start} to {end} of each site",
                     available=f"{name} takes {low} to {high}",
                 )
 
 
-def _weights_apart(copies: list[Tensor], symbols: Domain) -> None:
-    """Nothing is laid over a weight, which must last from launch to launch."""
-    for tensor in (t for t in copies if t.role == "WEIGHT"):
-        start, end = tensor.offset, tensor.offset + tensor_bytes(tensor, symbols)
-        for other in copies:
-            low, high = other.offset, other.offset + tensor_bytes(other, symbols)
-            if other is not tensor and start < high and low < end:
+def _lasting_apart(lasting: list[Tensor], rooms: dict[str, Interval]) -> None:
+    """Nothing is laid over what must last from launch to launch."""
+    for tensor in lasting:
+        start, end, name = rooms[tensor.name]
+        for low, high, other in rooms.values():
+            if other != name and start < high and low < end:
                 raise CapacityRefused(
-                    f"the copies of {tensor.name} share bytes with those of {other.name}",
-                    where=f"tensor {tensor.name}",
+                    f"{name} shares bytes with {other}",
+                    where=f"tensor {name}",
                     needed=f"bytes {start} to {end} of each site",
-                    available=f"{other.name} takes {low} to {high}",
+                    available=f"{other} takes {low} to {high}",
                 )

@@ -17,7 +17,6 @@ import numpy as np
 
 from pavane.ir.program import Span
 from pavane.ir.quasi import Domain, Floor, Quasi, lower, quasi, upper
-from pavane.ir.types import Q8_BLOCK
 
 MAX_POINTS = 1 << 16
 MAX_FLOORS = 8
@@ -137,6 +136,6 @@ def _rewritten(value: Quasi, given: Span, guard: Span) -> Iterator[Quasi]:
         yield value - given.start // divisor + t // divisor
 
 
-def aligned(value: Quasi) -> bool:
-    """Is the value a multiple of a q8_0 block at every point, by its coefficients?"""
-    return value.const % Q8_BLOCK == 0 and all(coefficient % Q8_BLOCK == 0 for coefficient, _ in value.terms)
+def aligned(value: Quasi, block: int) -> bool:
+    """Is the value a multiple of a block's elements at every point, by its coefficients?"""
+    return value.const % block == 0 and all(coefficient % block == 0 for coefficient, _ in value.terms)

@@ -3,9 +3,10 @@
 - *sum*: a buffer that a loop's body only adds to holds, after it, what it held before plus the sum over the turns;
 - *strip*: SUM(v < E) SUM(j < len[s*v, s*v+s | L)) f(v, j) = SUM(k < L) f(floor(k/s), k - s*floor(k/s)) where s*E >= L
   >= 0: every k below L is s*v + j once;
-- *step*: a region that moves by its own width s along v (rows or columns [s*v, s*v+s | L)) fills [0, min(s*E, L)),
-  and the element at c was written in turn floor(c/s). A region that moves down is one that moves up with the turns
-  counted from the last: they are disjoint, so their order does not matter.
+- *step*: a region of width s that stands at s*f(v) (rows or columns [s*f(v), s*f(v)+s | L)), where f takes the values
+  0 .. n-1, fills [0, min(s*n, L)), and the element at c was written in turn g(floor(c/s)) where f(g(u)) = u. Each turn
+  has its own region when n = E, whatever the order; when n < E, what is written must be that of turn g(f(v)), so that
+  writing it again changes nothing.
 
 A buffer that a turn sets before it reads is local to the turn: after the loop it is unknown unless its value does not
 mention the loop. Any other use of a buffer from turn to turn is outside the fragment.
@@ -18,12 +19,13 @@ from dataclasses import dataclass, replace
 
 from pavane.ir.expr import Const, Expr, Reduce, substitute
 from pavane.ir.program import Compute, Init, Load, Loop, MatmulTiles, Reserve, Send, Span, Step
-from pavane.ir.quasi import ZERO, Domain, quasi
+from pavane.ir.quasi import ZERO, Domain, Quasi, quasi
 from pavane.ir.walk import operands
 from pavane.reject import MeaningRefused, OrderRefused, OutsideFragment
 from pavane.verify.check.inequalities import never_negative
+from pavane.verify.check.resident import MAX_WRITTEN_OUT
 from pavane.verify.check.section import Leaf, Section, named_by
-from pavane.verify.check.terms import COL, ROW, occurs
+from pavane.verify.check.terms import COL, ROW
 from pavane.verify.check.values import Piece, Strip, Value, mentions
 
 _EVENTS: dict[type, str] = {Init: "set", Load: "set", Reserve: "set", Send: "read"}
@@ -78,7 +80,7 @@ def summed(close: Closing, name: str, before: Value | None, turn: Value | None) 
     if any(mentions(guard, var) for guard in turn.guards):
         raise OutsideFragment(f"{name} is added to under a guard that depends on the loop", where=where)
     if turn.moves(var):
-        stepped = _stepped(close, name, turn)
+        stepped = _stepped(close, name, turn, once=True)
         if stepped is None:
             raise OutsideFragment(f"{name} is added to at places that do not step through it", where=where)
         turn, addends = stepped, stepped.addends
@@ -99,8 +101,6 @@ def _sum(close: Closing, addend: Expr | Strip) -> Expr | Strip:
     if not isinstance(addend, Strip):
         return Reduce("SUM", fresh, extent, substitute(addend, {var: quasi(fresh)}))
     size, limit = addend.span.size, addend.span.limit
-    if not mentions(addend.span, var) and not occurs(addend.body, var):
-        raise OutsideFragment(f"one block of a sum is added in every turn of {var}", where=where)
     if addend.span.start != quasi(var) * size or var in limit.variables():
         raise OutsideFragment(f"the blocks of a sum do not step through it along {var}", where=where)
     inside = close.domain.with_loop(var, extent)
@@ -128,51 +128,70 @@ def settled(close: Closing, name: str, turn: Value | None, outlives: bool, alone
     var = close.loop.var
     if turn is None or turn.rows is None or turn.cols is None:
         return None
-    stepped = _stepped(close, name, turn) if turn.moves(var) and alone else None
+    stepped = _stepped(close, name, turn, once=turn.loaded) if turn.moves(var) and alone else None
     if turn.loaded and outlives and name in close.section.fifos and stepped is None:
         raise OrderRefused(f"the turns of a loop load into the same places of one slot of {name}", where=close.where)
     if turn.moves(var):
         return stepped
-    spans = (*turn.guards, *(a.span for a in turn.addends if isinstance(a, Strip)))
-    terms = (turn.base, *(a.body if isinstance(a, Strip) else a for a in turn.addends))
-    same = not any(mentions(span, var) for span in spans) and not any(occurs(term, var) for term in terms)
+    turn = replace(turn, held=None)
+    same = not any(isinstance(a, Strip) for a in turn.addends) and turn == turn.substituted({var: 0})
     return turn if same else None
 
 
-def _stepped(close: Closing, name: str, turn: Value) -> Value | None:
-    """The step lemma; None where the region does not step by its own width."""
+def _stepped(close: Closing, name: str, turn: Value, once: bool) -> Value | None:
+    """The step lemma; None where the region does not step by its own width, or (`once`) stands twice in one place."""
     var, buffer = close.loop.var, close.section.buffer(name)
     if any(mentions(guard, var) for guard in turn.guards) or any(isinstance(a, Strip) for a in turn.addends):
         return None
-    if any(piece is not None and piece.offset.coefficient(var) < 0 for piece in (turn.rows, turn.cols)):
-        turn = turn.substituted({var: close.loop.extent - 1 - quasi(var)})
     if turn.rows is None or turn.cols is None or turn.rows.mentions(var) == turn.cols.mentions(var):
         return None
     along_rows = turn.rows.mentions(var)
     moving, place, extent = (turn.rows, ROW, buffer.rows) if along_rows else (turn.cols, COL, buffer.cols)
-    piece = _joined(close, moving, extent)
+    block = moving.offset // moving.span.size
+    order = _order(close.loop, block)
+    if order is None or moving.offset != block * moving.span.size:
+        return None
+    blocks, turn_of = order
+    first = turn.substituted({var: turn_of.substitute({var: block})})
+    if blocks != close.loop.extent and (once or (first.base, first.addends) != (turn.base, turn.addends)):
+        return None
+    piece = _joined(close, moving, blocks, extent)
     if piece is None:
         return None
-    after = turn.substituted({var: quasi(place) // moving.span.size})
-    return replace(
-        after,
-        rows=piece if along_rows else turn.rows,
-        cols=turn.cols if along_rows else piece,
-    )
+    after = turn.substituted({var: turn_of.substitute({var: quasi(place) // moving.span.size})})
+    rows, cols = (piece, turn.cols) if along_rows else (turn.rows, piece)
+    return replace(after, rows=rows, cols=cols, held=None)
 
 
-def _joined(close: Closing, piece: Piece, extent: int) -> Piece | None:
-    """The union of the regions [s*v, s*v + len) over the turns, when it is one region from 0 on."""
-    loop, size, span = close.loop, piece.span.size, piece.span
-    step = quasi(loop.var) * size
-    if piece.offset != step:
+def _order(loop: Loop, block: Quasi) -> tuple[Quasi, Quasi] | None:
+    """(n, g) where `block` takes the values 0 .. n-1 over a loop's turns, u in turn g (u in place of the variable)."""
+    turn, extent = quasi(loop.var), loop.extent
+    for same in (turn, extent - 1 - turn):
+        if block == same:
+            return extent, same
+    if not extent.is_const or extent.const > MAX_WRITTEN_OUT or block.variables() != (loop.var,):
         return None
-    if not mentions(span, loop.var):
+    first: dict[int, int] = {}
+    for number in range(extent.const):
+        first.setdefault(block.evaluate({loop.var: number}), number)
+    if sorted(first) != list(range(len(first))):
+        return None
+    line = turn * (first[1] - first[0] if len(first) > 1 else 0) + first[0]
+    for found in (line, line % extent.const):
+        if all(found.evaluate({loop.var: u}) == number for u, number in first.items()):
+            return quasi(len(first)), found
+    return None
+
+
+def _joined(close: Closing, piece: Piece, blocks: Quasi, extent: int) -> Piece | None:
+    """The union of the regions [s*u, s*u + len) over the blocks u, when it is one region from 0 on."""
+    var, size, span = close.loop.var, piece.span.size, piece.span
+    if not mentions(span, var):
         full = never_negative(span.limit - span.start - size, close.domain)
-        return Piece(ZERO, Span(ZERO, extent, loop.extent * size)) if full else None
-    if span.start != step or loop.var in span.limit.variables():
+        return Piece(ZERO, Span(ZERO, extent, blocks * size)) if full else None
+    if span.start != piece.offset or var in span.limit.variables():
         return None
-    if loop.extent.is_const:
-        return Piece(ZERO, Span(ZERO, loop.extent.const * size, span.limit))
-    covered = never_negative(loop.extent * size - span.limit, close.domain)
+    if blocks.is_const:
+        return Piece(ZERO, Span(ZERO, blocks.const * size, span.limit))
+    covered = never_negative(blocks * size - span.limit, close.domain)
     return Piece(ZERO, Span(ZERO, extent, span.limit)) if covered else None

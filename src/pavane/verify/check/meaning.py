@@ -3,18 +3,23 @@
 For each store the slot's term (values.py) at (row, col) is compared with the spec at i = start + (row, col) - origin,
 both in normal form over the symbols, sites, loops and the window's elements. Equal normal forms are equal functions,
 so with `coverage` (each element of the region stored once) the section implements its spec. Each reduction is matched
-as one reduction with all its terms, so each term is taken exactly once.
+as one reduction with all its terms, so each term is taken exactly once. Formals of equal extents that every instance
+of the shape binds to one tensor are one formal: nothing writes them while the section runs (`bindings`, `order`).
 
-Storage: floats of all widths, and q8_0, round and do not change the meaning. An integer dtype would, so it is stored
-only from an element of the same dtype, or from a cast to it (which truncates and saturates, in the spec too).
+Storage: floats of all widths, in blocks too, round and do not change the meaning. An integer dtype would, so it is
+stored only from an element of the same dtype, or from a cast to it (which truncates and saturates, in the spec too).
 """
 
 from __future__ import annotations
 
-from pavane.ir.expr import At, Expr, Fn, substitute
-from pavane.ir.program import Generic, MatmulTiles, Span, Spec, Store
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pavane.ir.expr import At, Expr, Fn, replace_operands, substitute
+from pavane.ir.program import Generic, Instance, MatmulTiles, Span, Spec, Store
 from pavane.ir.quasi import Domain, Quasi, quasi
-from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK
+from pavane.ir.types import INTEGER_DTYPES, block_elements
 from pavane.ir.walk import window_spans
 from pavane.reject import MeaningRefused
 from pavane.verify.check.inequalities import aligned, never_negative
@@ -23,23 +28,32 @@ from pavane.verify.check.terms import COL, ROW, difference, normal
 from pavane.verify.check.values import Computed, Evidence, Stored
 
 
-def meaning(section: Section, evidence: Evidence) -> str:
-    """Refuse the first store whose term is not the spec's."""
+def meaning(section: Section, evidence: Evidence, instances: Sequence[Instance]) -> str:
+    """Refuse the first store whose term is not the spec's; `instances` are those of the shape."""
     specs = {spec.out: spec for spec in section.shape.spec}
+    one = _bound_alike(section, instances)
     for computed in evidence.computes:
         _storage(section, computed)
     for stored in evidence.stores:
-        _same(section, specs[stored.step.tensor], stored)
+        _same(section, specs[stored.step.tensor], stored, one)
     return f"{len(evidence.stores)} stores equal their specs"
 
 
-def _same(section: Section, spec: Spec, stored: Stored) -> None:
+def _bound_alike(section: Section, instances: Sequence[Instance]) -> dict[str, str]:
+    """By formal the first one that is the same view of the same tensor in every instance."""
+    bound = [{b.formal: b.tensor for b in instance.bindings} for instance in instances]
+    first: dict[tuple, str] = {}
+    views = {f.name: (f.shape, *(tensors[f.name] for tensors in bound)) for f in section.shape.formals}
+    return {name: first.setdefault(view, name) for name, view in views.items()}
+
+
+def _same(section: Section, spec: Spec, stored: Stored, one: dict[str, str]) -> None:
     step, where = stored.step, f"{stored.place.where}, {stored.step.tensor}"
     shape = section.formals[step.tensor].shape
     rows, cols = window_spans(step.window, shape)
     domain = Domain((*stored.place.domain.ranges, (ROW, 0, rows.size - 1), (COL, 0, cols.size - 1)))
-    found = normal(stored.value.term(where), domain)
-    wanted = normal(expected(spec, step), domain)
+    pair = (stored.value.term(where), expected(spec, step))
+    found, wanted = (normal(replace_operands(term, lambda a: replace(a, name=one[a.name])), domain) for term in pair)
     apart = difference(found, wanted)
     if apart:
         raise MeaningRefused("what is stored is not what the spec says", where=where, terms=[apart])
@@ -63,10 +77,10 @@ def _storage(section: Section, computed: Computed) -> None:
         raise MeaningRefused(
             f"{buffer.dtype} is stored from an expression that may not be an integer of its range", where=where
         )
-    if buffer.dtype == "q8_0":
+    if block_elements(buffer.dtype) > 1:
         if isinstance(op, MatmulTiles):
-            raise MeaningRefused("a product is accumulated in q8_0", where=where)
-        _whole_blocks(op.dst.col, op.cols, computed.place.domain, where)
+            raise MeaningRefused(f"a product is accumulated in {buffer.dtype}", where=where)
+        _whole_blocks(op.dst.col, op.cols, buffer.dtype, computed.place.domain, where)
 
 
 def _gives(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
@@ -76,11 +90,14 @@ def _gives(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
     return isinstance(expr, At) and section.buffer(expr.name).dtype == dtype
 
 
-def _whole_blocks(offset: Quasi, cols: Span, domain: Domain, where: str) -> None:
+def _whole_blocks(offset: Quasi, cols: Span, dtype: str, domain: Domain, where: str) -> None:
     """The columns start at a block and end at one: at the size, or at a limit that is one."""
-    sound = aligned(offset) and cols.size % Q8_BLOCK == 0
+    block = block_elements(dtype)
+    sound = aligned(offset, block) and cols.size % block == 0
     rest = cols.limit - cols.start
-    if not (sound and (aligned(rest) or never_negative(rest - cols.size, domain))):
+    if not (sound and (aligned(rest, block) or never_negative(rest - cols.size, domain))):
         raise MeaningRefused(
-            "q8_0 columns do not begin and end at whole blocks of 32", where=where, needed=f"{offset} +: {cols.size}"
+            f"{dtype} columns do not begin and end at whole blocks of {block}",
+            where=where,
+            needed=f"{offset} +: {cols.size}",
         )

@@ -14,7 +14,9 @@ nobody else uses them: a credit ahead would let a send overtake a reserve.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -25,10 +27,21 @@ from pavane.verify.check.resident import token_nest
 from pavane.verify.check.section import Actor, Leaf, Section
 from pavane.verify.check.site_state import edges_on_sites
 
-S = TypeVar("S", Send, Post, Wait)
-
 _ORDER_LEADER = "reserve, load, fence, wait, send, fence, post, push"
 _ORDER_MEMBER = "reserve, post, wait, push"
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """The steps of a protocol, and whose they are."""
+
+    leader: Actor
+    member: Actor
+    send: Send
+    wait_credit: Wait
+    post_valid: Post
+    post_credit: Post
+    wait_valid: Wait
 
 
 def multicast_leaders(section: Section) -> dict[str, Actor]:
@@ -50,10 +63,7 @@ def multicast_leaders(section: Section) -> dict[str, Actor]:
 def _local(section: Section, fifo: Fifo) -> None:
     """Without a send, every process that pushes the FIFO must fill it itself."""
     for actor in section.pushers[fifo.name]:
-        fills = actor.uses(Load, fifo.name) or any(
-            isinstance(s.step, Compute) and s.step.op.dst.name == fifo.name for s in actor.leaves
-        )
-        if not fills:
+        if not actor.fills(fifo.name):
             raise MulticastRefused(
                 f"{actor.name} hands over slots that nothing fills", where=f"{section.where}, FIFO {fifo.name}"
             )
@@ -84,10 +94,10 @@ def _protocol(section: Section, fifo: Fifo, leader: Actor) -> set[str]:
     _nests(leader, members[0], fifo, where)
     used: set[str] = set()
     refusals = []
-    for credit, valid in _candidates(section, leader, members[0], sends[0], fifo.name):
+    for transfer in _transfers(section, leader, members[0], sends[0], fifo.name):
         try:
-            _sites(section, fifo, leader, members[0], credit, valid, where)
-            used |= {credit, valid}
+            _sites(section, fifo, transfer, where)
+            used |= {transfer.wait_credit.counter, transfer.wait_valid.counter}
         except MulticastRefused as refusal:
             refusals.append(refusal)
     if used:
@@ -117,39 +127,35 @@ def _untouched(section: Section, member: Actor, name: str) -> None:
                 )
 
 
-def _candidates(section: Section, leader: Actor, member: Actor, send: Leaf, name: str) -> list[tuple[str, str]]:
-    """Pairs (credit, valid) whose steps stand in the order of the protocol in the loop bodies of the send and of the
+def _transfers(section: Section, leader: Actor, member: Actor, send: Leaf, name: str) -> Iterator[_Transfer]:
+    """For each two counters whose steps stand in the order of the protocol in the loop bodies of the send and of the
     member's push.
     """
     credits = [c for c in section.counters if leader.uses(Wait, c) and member.uses(Post, c)]
     valids = [v for v in section.counters if leader.uses(Post, v) and member.uses(Wait, v)]
-    return [
-        (c, v) for c in credits for v in valids if _leads(leader, send, name, c, v) and _receives(member, name, c, v)
-    ]
-
-
-def _leads(leader: Actor, send: Leaf, name: str, credit: str, valid: str) -> bool:
-    """reserve < wait credit < send < fence < post valid, and fence < push, in one loop body."""
-    places = _in_one_body(leader, send.path, (Reserve, name), (Wait, credit), (Post, valid), (Push, name))
-    if not places:
-        return False
-    reserve, wait, post, push = places
-    fences = [leaf.index for leaf in leader.leaves if isinstance(leaf.step, Fence) and leaf.path == send.path]
-    return reserve < wait < send.index and any(send.index < fence < min(post, push) for fence in fences)
-
-
-def _receives(member: Actor, name: str, credit: str, valid: str) -> bool:
-    """reserve < post credit < wait valid < push, in one loop body."""
     path = next((leaf.path for leaf in member.uses(Push, name)), ())
-    places = _in_one_body(member, path, (Reserve, name), (Post, credit), (Wait, valid), (Push, name))
-    return bool(places) and places == sorted(places)
+    for credit, valid in product(credits, valids):
+        ours = _in_one_body(leader, send.path, (Reserve, name), (Wait, credit), (Post, valid), (Push, name))
+        theirs = _in_one_body(member, path, (Reserve, name), (Post, credit), (Wait, valid), (Push, name))
+        if theirs == sorted(theirs, key=lambda leaf: leaf.index) and theirs and _leads(leader, send, ours):
+            steps = (leaf.step for leaf in (send, ours[1], ours[2], theirs[1], theirs[2]))
+            yield _Transfer(leader, member, *steps)  # type: ignore[arg-type]
 
 
-def _in_one_body(actor: Actor, path: tuple[int, ...], *wanted: tuple[type, str]) -> list[int]:
-    """The numbers of the steps that alone are of their kinds, when all stand in one loop body."""
+def _in_one_body(actor: Actor, path: tuple[int, ...], *wanted: tuple[type, str]) -> list[Leaf]:
+    """The steps that alone are of their kinds, when all stand in one loop body."""
     steps = [actor.uses(kind, name) for kind, name in wanted]
     alone = all(len(found) == 1 and found[0].path == path for found in steps)
-    return [found[0].index for found in steps] if alone else []
+    return [found[0] for found in steps] if alone else []
+
+
+def _leads(leader: Actor, send: Leaf, steps: list[Leaf]) -> bool:
+    """reserve < wait credit < send < fence < post valid, and fence < push."""
+    if not steps:
+        return False
+    reserve, wait, post, push = (leaf.index for leaf in steps)
+    fences = [leaf.index for leaf in leader.leaves if isinstance(leaf.step, Fence) and leaf.path == send.path]
+    return reserve < wait < send.index and any(send.index < fence < min(post, push) for fence in fences)
 
 
 def _nests(leader: Actor, member: Actor, fifo: Fifo, where: str) -> None:
@@ -158,27 +164,25 @@ def _nests(leader: Actor, member: Actor, fifo: Fifo, where: str) -> None:
         raise MulticastRefused("leader and members do not take part in equally many transfers", where=where)
 
 
-def _sites(section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: str, valid: str, where: str) -> None:
+def _sites(section: Section, fifo: Fifo, transfer: _Transfer, where: str) -> None:
     """Every member is named once by the leader of its own row or column, and names that leader once."""
-    for name, waiter in ((credit, leader), (valid, member)):
-        _exclusive(section, name, waiter, where)
-    send, post_valid = _only(leader, Send, fifo.name), _only(leader, Post, valid)
-    post_credit, wait_valid = _only(member, Post, credit), _only(member, Wait, valid)
-    along_x = fifo.kind == "MULTICAST_ROW"
-    for what, to in (("the send", send.to), ("the post of valid", post_valid.to)):
+    leader, member, along_x = transfer.leader, transfer.member, fifo.kind == "MULTICAST_ROW"
+    for name in (transfer.wait_credit.counter, transfer.wait_valid.counter):
+        _exclusive(section, name, where)
+    for what, to in (("the send", transfer.send.to), ("the post of valid", transfer.post_valid.to)):
         if not _names_line(to, leader, member, along_x):
             raise MulticastRefused(f"{what} does not name every member of its row or column once", where=where)
-    if not _names_line(post_credit.to, member, leader, along_x):
+    if not _names_line(transfer.post_credit.to, member, leader, along_x):
         raise MulticastRefused("a credit is not posted to the member's own leader", where=where)
-    if (post_valid.n, wait_valid.n, post_credit.n) != (1, 1, 1):
+    if (transfer.post_valid.n, transfer.wait_valid.n, transfer.post_credit.n) != (1, 1, 1):
         raise MulticastRefused("a turn takes one credit and one valid of each member", where=where)
     x0, x1, y0, y1 = member.box
-    count, wait = x1 - x0 if along_x else y1 - y0, _only(leader, Wait, credit)
-    if wait.n != count:
+    count, taken = x1 - x0 if along_x else y1 - y0, transfer.wait_credit.n
+    if taken != count:
         raise MulticastRefused(
-            "the leader does not wait for all members", where=where, needed=f"{count} credits", available=f"{wait.n}"
+            "the leader does not wait for all members", where=where, needed=f"{count} credits", available=f"{taken}"
         )
-    most = 1 << (section.counters[credit].bits - 1)
+    most = 1 << (section.counters[transfer.wait_credit.counter].bits - 1)
     if count > most:
         raise MulticastRefused(
             "the counter has too few bits", where=where, needed=f"{count} posts in flight", available=f"{most}"
@@ -188,7 +192,7 @@ def _sites(section: Section, fifo: Fifo, leader: Actor, member: Actor, credit: s
 def _names_line(to: Rect, doer: Actor, whom: Actor, along_x: bool) -> bool:
     """Does each site of `doer` name all sites of `whom` in its own row (column) and no other, on the same lines?"""
     x0, x1, y0, y1 = doer.box
-    left, right, top, bottom = edges_on_sites(to, doer.box, doer.where)
+    left, right, top, bottom = edges_on_sites(to, doer.box)
     own_y, own_x = np.mgrid[y0:y1, x0:x1]
     if along_x:
         lines, ends = doer.box[2:] == whom.box[2:], (*whom.box[:2], own_y, own_y + 1)
@@ -197,18 +201,10 @@ def _names_line(to: Rect, doer: Actor, whom: Actor, along_x: bool) -> bool:
     return lines and all(bool((edge == end).all()) for edge, end in zip((left, right, top, bottom), ends, strict=True))
 
 
-def _only(actor: Actor, kind: type[S], name: str) -> S:
-    """The one step of a kind; `_candidates` has counted it."""
-    step = actor.uses(kind, name)[0].step
-    if not isinstance(step, kind):
-        raise MulticastRefused(f"{name} is used in another way", where=actor.where)
-    return step
-
-
-def _exclusive(section: Section, name: str, waiter: Actor, where: str) -> None:
+def _exclusive(section: Section, name: str, where: str) -> None:
     counter = section.counters[name]
     posts, waits = ([leaf for a in section.actors for leaf in a.uses(kind, name)] for kind in (Post, Wait))
-    if len(posts) != 1 or len(waits) != 1 or not waiter.uses(Wait, name):
+    if len(posts) != 1 or len(waits) != 1:
         raise MulticastRefused(f"counter {name} has {len(posts)} post steps and {len(waits)} wait steps", where=where)
     if counter.ahead != 0:
         raise MulticastRefused(

@@ -8,7 +8,7 @@ fills.
   the mode says. So neither plan nor grid changes a bit.
 - *Contract*: INT8_ACTIVATIONS exactly where a q8_0 weight meets activations that are q8_0.
 - *Operands*: the dtype stated for each formal that a product reads is that of the buffer that holds it, or one that
-  the engine makes of it on the way in.
+  the engine makes of it on the way in. Block floats lie only in buffers of engines that take them.
 - *Exact*: all values are integers and every value that an engine can make, partial sums included, is held exactly:
   bound(K terms) = K * max|a| * max|b| <= 2**accumulator_bits; operands fit the mode's operand bits; every buffer and
   output holds its bound. The initial value of an accumulator is 0.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce
 from pavane.ir.program import Carry, Generic, MatmulTiles, Ref
 from pavane.ir.quasi import Domain, upper
-from pavane.ir.types import Q8_BLOCK, SIGNIFICAND_BITS, Ints
+from pavane.ir.types import MAGNITUDE_BITS, SIGNIFICAND_BITS, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import NumericsRefused
 from pavane.targets.descriptor import MatrixMode, SpatialTarget
@@ -31,11 +31,15 @@ from pavane.verify.check.values import Computed, Evidence, Strip
 GENERIC_BITS = 24
 _INTEGER_BITS = {"i8": 7, "i32": 31}
 _FLOATS = ("f32", "f16", "bf16")
-_TAKEN_AS = {**dict.fromkeys(_FLOATS, _FLOATS), "q8_0": ("f32",), "i8": _FLOATS}
+_TAKEN_AS = {
+    **dict.fromkeys((*_FLOATS, "i8"), _FLOATS), **dict.fromkeys(MAGNITUDE_BITS, ("f32", "bf16")), "q8_0": ("f32",),
+}  # fmt: skip
 
 
 def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str:
     """Refuse a claim that does not follow."""
+    for computed in evidence.computes:
+        _block_floats(section, computed, target)
     products = [c for c in evidence.computes if isinstance(c.op, MatmulTiles)]
     modes = {id(product): _mode(section, product, target) for product in products}
     for product in products:
@@ -47,6 +51,19 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
             _exact(section, computed, modes.get(id(computed)), _sums_around(evidence, computed))
         _exact_outputs(section, evidence)
     return f"{len(products)} products, {'exact' if section.shape.numerics.exact else 'exactness not claimed'}"
+
+
+def _block_floats(section: Section, computed: Computed, target: SpatialTarget) -> None:
+    """Nothing else widens them, or rounds into them."""
+    engine = next(e for e in target.engines if e.name == computed.place.actor.process.engine)
+    for name in (computed.op.dst.name, *computed.operands):
+        dtype = section.buffer(name).dtype
+        if dtype in MAGNITUDE_BITS and dtype not in engine.block_floats:
+            raise NumericsRefused(
+                f"engine {engine.name} takes no {dtype} out of {name}",
+                where=computed.place.where,
+                available=", ".join(engine.block_floats) or "no block floats",
+            )
 
 
 def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixMode:
@@ -74,14 +91,13 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
 
 
 def _whole_blocks(section: Section, op: MatmulTiles, where: str) -> None:
-    """An operand in q8_0 is read in whole blocks along its columns."""
+    """An operand in blocks is read in whole ones along its columns."""
     for ref, span in ((op.a, op.k), (op.b, op.k if op.transposed else op.cols)):
-        if section.buffer(ref.name).dtype != "q8_0":
-            continue
+        block = block_elements(section.buffer(ref.name).dtype)
         rest = span.limit - span.start
-        if not aligned(ref.col) or (span.size % Q8_BLOCK and not aligned(rest)):
+        if not aligned(ref.col, block) or (span.size % block and not aligned(rest, block)):
             raise NumericsRefused(
-                f"{ref.name} is not read in whole blocks of 32", where=where, needed=f"{ref.col} +: {span.size}"
+                f"{ref.name} is not read in whole blocks of {block}", where=where, needed=f"{ref.col} +: {span.size}"
             )
 
 
@@ -174,7 +190,7 @@ def _copied(section: Section, computed: Computed) -> bool:
 
 def _holds(dtype: str, source: str) -> bool:
     """Does a type hold every value of another?"""
-    return source == dtype or (dtype == "f32" and source in ("f16", "bf16"))
+    return source == dtype or (dtype == "f32" and source in ("f16", "bf16", *MAGNITUDE_BITS))
 
 
 def _bits(dtype: str, where: str) -> int:
@@ -238,5 +254,6 @@ def _fill_bound(section: Section, term: At, where: str) -> int:
         bound = abs(int(formal.fill.value))
     else:
         raise NumericsRefused(f"{term.name} is not known to hold integers", where=where)
-    _within(bound, _bits(formal.dtype, where), f"formal {term.name} ({formal.dtype})", where)
+    if formal.dtype not in MAGNITUDE_BITS:  # what is stored there has few bits, whatever its size: read exactly
+        _within(bound, _bits(formal.dtype, where), f"formal {term.name} ({formal.dtype})", where)
     return bound

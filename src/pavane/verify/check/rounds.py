@@ -1,16 +1,17 @@
 """Turns of workers at the boundaries between sections: rounds of posts to the program's counters, and waits.
 
 **Rounds**, by family of counters and group of sites (`families`). Poster: a site of a worker that posts to the family.
-The r-th posts of a poster (with no other turn between) give one post to each of some counters of the family, the same
-for all posters, on all sites of its group; the j-th wait for a counter belongs to the j-th round that posts to it, and
-takes as many posts as its group has posters, P.
+The r-th posts of a poster (with no other turn between, each to another counter) give one post to each of some counters
+of the family, the same for all posters, on all sites of its group; the j-th wait for a counter belongs to the j-th
+round that posts to it, and takes as many posts as its group has posters, P.
 
 *Barrier lemma.* When a wait of round r completes, every poster of the waiter's group has begun round r. Proof, for one
 group, whose counters nobody else posts to: let W be the first wait, in time, that completes before some poster X has
 begun its round r (r being W's round, the j-th of its counter). W has consumed j*P posts of its counter; X has given at
 most j-1 of them, so some poster Y has given at least j+1, and so has begun a later round than r, which comes after a
 wait of round r of its own site, so of this group (condition *paced*), which completed earlier than W, so X had begun
-round r. Contradiction. With one poster the condition is not needed: posts are counted in order.
+round r. Contradiction. With one poster the condition is not needed: posts are counted in order. A family of which a
+poster runs ahead, so that it is not paced, tells nobody anything: its waits end, and nothing is known after them.
 
 *Rows, then columns.* When a row's wait completes, everything on the sites of the row that came before their posters'
 posts is over. When after it the column's wait completes, so it is on every row that a poster of the column stands in,
@@ -19,10 +20,10 @@ and posters of the column stand in all rows. So what *all* posters to columns kn
 *Local counters.* A counter whose posts go to the poster's own site has one poster a site: its r-th wait follows the
 r-th post by counting. A post of it may have as many before it on their way as the poster does not know to be taken.
 
-*In flight.* Where on every waiting site a poster begins the (j+1)-th round of a counter only after the waiter there has
-completed the j-th (condition *drained*), nobody can begin the (j+3)-th before the waiter has completed the (j+1)-th, so
-at most two rounds are in flight on the counter: 2 * P <= 2**(bits - 1). Otherwise all posts of an epoch are:
-P * rounds <= 2**(bits - 1).
+*In flight.* In a paced family, where on every waiting site a poster begins the (j+1)-th round of a counter only after
+the waiter there has completed the j-th (condition *drained*), nobody can begin the (j+3)-th before the waiter has
+completed the (j+1)-th, so at most two rounds are in flight on the counter: 2 * P <= 2**(bits - 1). Otherwise all posts
+of an epoch are: P * rounds <= 2**(bits - 1).
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ from pavane.verify.check.families import COLUMN, OWN, ROW, WHOLE, Family, famili
 
 @dataclass
 class Walk:
-    """How far every worker is (`at`), the clocks, and the posts and waits so far."""
+    """How far every worker is (`at`), the clocks, and the posts and waits so far.
+
+    `ahead`: the families in which a poster has begun a round before the one before it was known to be complete;
+    `untold`: those of which that is said before, so that their rounds tell nobody anything.
+    """
 
     program: Program
     boxes: tuple[Box, ...]
@@ -48,6 +53,8 @@ class Walk:
     at: list[int]
     reaches: dict[str, str]
     families: dict[str, Family]
+    untold: frozenset[str]
+    ahead: set[str] = field(default_factory=set)
     groups: dict[tuple[int, str], int] = field(default_factory=dict)
     waits: dict[tuple[int, str], int] = field(default_factory=dict)
     begun: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -58,7 +65,7 @@ class Walk:
     handing: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
-def walk_of(program: Program) -> Walk:
+def walk_of(program: Program, untold: frozenset[str]) -> Walk:
     """All workers at their first turns."""
     boxes = tuple(box(w.rect, f"worker {w.name}") for w in program.workers)
     for i, worker in enumerate(program.workers):
@@ -70,7 +77,7 @@ def walk_of(program: Program) -> Walk:
     classes = classes_of(program, boxes)
     clocks = {(c.number, engine): Clock() for c in classes for engine in c.workers}
     counters = {c.name: c for c in program.counters}
-    return Walk(program, boxes, classes, counters, clocks, [0] * len(boxes), *families_of(program, boxes))
+    return Walk(program, boxes, classes, counters, clocks, [0] * len(boxes), *families_of(program, boxes), untold)
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
@@ -133,7 +140,7 @@ def _post_group(walk: Walk, number: int) -> None:
     names = []
     while walk.at[number] < len(worker.body):
         turn = worker.body[walk.at[number]]
-        if not isinstance(turn, Post) or walk.reaches[turn.counter] != reach:
+        if not isinstance(turn, Post) or walk.reaches[turn.counter] != reach or turn.counter in names:
             break
         names.append(turn.counter)
         walk.at[number] += 1
@@ -143,7 +150,7 @@ def _post_group(walk: Walk, number: int) -> None:
         for name in names:
             walk.rounds.setdefault(name, []).append(round_)
     wanted = walk.posts.setdefault((reach, round_), names)
-    if names != wanted or len(set(names)) < len(names):
+    if names != wanted:
         raise BalanceRefused(
             f"round {round_} of a boundary does not post once to the same counters everywhere",
             where=where,
@@ -153,11 +160,7 @@ def _post_group(walk: Walk, number: int) -> None:
     for place in places(walk, number):
         clock = walk.clocks[(place, worker.engine)]
         if family.posts > 1 and clock.rounds.get(reach, 0) < round_ - 1:
-            raise OrderRefused(
-                f"round {round_} of a boundary is posted before round {round_ - 1} is known to be complete",
-                where=where,
-                remedy="let every poster wait at each boundary too",
-            )
+            walk.ahead.add(reach)
         walk.posted.setdefault((reach, round_), []).append((place, clock.copy()))
     walk.begun[(reach, round_)] = walk.begun.get((reach, round_), 0) + 1
 
@@ -179,21 +182,23 @@ def _wait(walk: Walk, number: int, turn: Wait) -> None:
         clock = walk.clocks[(place, worker.engine)]
         clock.join(walk.handed[(place, turn.counter)][nth - 1] if released is None else released)
         clock.waited[turn.counter] = nth
-        join(clock.own, {engine: instance for (other, engine), instance in clock.all.items() if other == place})
+        for table in (clock.all, clock.row, clock.column):
+            join(clock.own, {engine: instance for (other, engine), instance in table.items() if other == place})
 
 
 def _released(walk: Walk, reach: str, round_: int) -> Clock:
     """What happens before the completion of a round, by its reach."""
+    if reach in walk.untold:
+        return Clock()
     posted = walk.posted[(reach, round_)]
     clock = Clock(rounds={reach: round_})
+    reached = {WHOLE: clock.all, ROW: clock.row, COLUMN: clock.column}[reach]
+    for place, known in posted:
+        join(reached, {(place, engine): instance for engine, instance in known.own.items()})
+        if reach == WHOLE:
+            join(reached, known.all)
     if reach == COLUMN:
         clock.all = _known_to_all([known.row for _, known in posted])
-        return clock
-    reached = clock.row if reach == ROW else clock.all
-    for place, known in posted:
-        if reach == WHOLE:
-            clock.join(Clock(all=known.all))
-        join(reached, {(place, engine): instance for engine, instance in known.own.items()})
     return clock
 
 
@@ -250,7 +255,7 @@ def _local_ended(walk: Walk) -> None:
 
 def _bits(walk: Walk, reach: str, posts: int, name: str) -> None:
     rounds = walk.rounds.get(name, [])
-    drained = all(_is_drained(walk, reach, name, nth) for nth in range(1, len(rounds)))
+    drained = reach not in walk.untold and all(_is_drained(walk, reach, name, nth) for nth in range(1, len(rounds)))
     remedy = "" if drained else "let every waiting process be followed by a poster of its site before the next boundary"
     _fits(walk.counters[name], posts * (min(len(rounds), 2) if drained else len(rounds)), remedy)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var, children
 from pavane.ir.program import GENERIC_VARIABLES, LOOP_VARIABLES, LV_GEN_K, SITE_X, SITE_Y
 from pavane.ir.quasi import Domain, Floor, Quasi, lower, upper
-from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK, Ints
+from pavane.ir.types import INTEGER_DTYPES, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import OutsideFragment
 
@@ -57,9 +57,10 @@ def admit_extents(shape: tuple[Quasi, ...], dtype: str, domain: Domain, where: s
         raise OutsideFragment("an extent may be below 1", where=where)
     if math.prod(upper(extent, domain) for extent in shape) > MAX_INT:
         raise OutsideFragment("a tensor is too large", where=where, available=f"{MAX_INT} elements")
-    if dtype == "q8_0" and not (shape[-1].is_const and shape[-1].const % Q8_BLOCK == 0):
+    block = block_elements(dtype)
+    if block > 1 and not (shape[-1].is_const and shape[-1].const % block == 0):
         raise OutsideFragment(
-            "the last extent of a q8_0 tensor is not a multiple of 32", where=where, needed=str(shape[-1])
+            f"the last extent of a {dtype} tensor is not a multiple of {block}", where=where, needed=str(shape[-1])
         )
 
 
@@ -86,19 +87,13 @@ def in_scope(values: Iterable[Quasi], scope: tuple[str, ...], where: str) -> Non
 
 
 def _measured(value: Quasi, depth: int, where: str) -> tuple[int, int]:
-    if depth > MAX_QUASI_DEPTH or abs(value.const) > MAX_INT:
-        raise OutsideFragment("an index expression is too deep or too large", where=where)
-    atoms, floors = 0, 0
-    for coefficient, atom in value.terms:
-        atoms += 1
-        if abs(coefficient) > MAX_INT:
-            raise OutsideFragment("an index expression has too large a coefficient", where=where)
-        if isinstance(atom, Floor):
-            inner = _measured(atom.numerator, depth + 1, where)
-            atoms, floors = atoms + inner[0], floors + 1 + inner[1]
-            if atom.divisor > MAX_INT:
-                raise OutsideFragment("an index expression divides by too large a number", where=where)
-    return atoms, floors
+    """Its terms and its floors, those inside floors too."""
+    floors = [atom for _, atom in value.terms if isinstance(atom, Floor)]
+    figures = (value.const, *(coefficient for coefficient, _ in value.terms), *(floor.divisor for floor in floors))
+    if depth > MAX_QUASI_DEPTH or any(abs(figure) > MAX_INT for figure in figures):
+        raise OutsideFragment("an index expression is too deep, or has too large a figure", where=where)
+    inside = [_measured(floor.numerator, depth + 1, where) for floor in floors]
+    return len(value.terms) + sum(n for n, _ in inside), len(floors) + sum(n for _, n in inside)
 
 
 def index_in_scope(index: Quasi | Indirect, scope: tuple[str, ...], where: str) -> None:
@@ -113,12 +108,11 @@ def index_in_scope(index: Quasi | Indirect, scope: tuple[str, ...], where: str) 
 # --- expressions ------------------------------------------------------------------------------------------------------
 
 
-def admit_expression(
-    expr: Expr, scope: tuple[str, ...], ranks: dict[str, int], where: str, bound: set[str], spec: bool
-) -> None:
+def admit_expression(expr: Expr, scope: tuple[str, ...], ranks: dict[str, int], where: str, spec: bool) -> None:
     """Walk without recursion; each node with the variables in scope there and its depth."""
     stack: list[tuple[Expr, tuple[str, ...], int]] = [(expr, scope, 0)]
     count = 0
+    bound: set[str] = set()
     while stack:
         node, inside, depth = stack.pop()
         count += 1

@@ -56,6 +56,17 @@ class Leaf:
     step: Step
     placed: Step
 
+    @cached_property
+    def buffers(self) -> tuple[str, ...]:
+        """Every buffer that it reads, writes or claims."""
+        if isinstance(self.step, Compute):
+            return tuple(dict.fromkeys((self.step.op.dst.name, *operands(self.step.op))))
+        if isinstance(self.step, Load):
+            return (self.step.fifo, *(i.via for i in self.step.window.start if isinstance(i, Indirect)))
+        if isinstance(self.step, Init):
+            return (self.step.carry,)
+        return (self.step.fifo,) if isinstance(self.step, Reserve | Push | Front | Pop | Store | Send) else ()
+
 
 @dataclass(frozen=True)
 class Actor:
@@ -75,6 +86,16 @@ class Actor:
     def uses(self, kind: type | tuple[type, ...], name: str) -> tuple[Leaf, ...]:
         """Its steps of a kind that name a FIFO, a carry or a counter."""
         return tuple(leaf for leaf in self.by_name.get(name, ()) if isinstance(leaf.step, kind))
+
+    def fills(self, fifo: str) -> bool:
+        """Does it put something into the slots that it reserves?"""
+        computes = (leaf.step.op.dst.name for leaf in self.leaves if isinstance(leaf.step, Compute))
+        return bool(self.uses((Load, Send), fifo)) or fifo in computes
+
+    @cached_property
+    def buffers(self) -> tuple[str, ...]:
+        """Every buffer that its steps read, write or claim, in the order of the first."""
+        return tuple(dict.fromkeys(name for leaf in self.leaves for name in leaf.buffers))
 
     @cached_property
     def by_name(self) -> dict[str, list[Leaf]]:
@@ -124,6 +145,10 @@ class Section:
     def _users(self, name: str, kinds: tuple[type, ...]) -> tuple[Actor, ...]:
         return tuple(a for a in self.actors if a.uses(kinds, name))
 
+    def users(self, buffer: str) -> tuple[Actor, ...]:
+        """The processes that use a buffer."""
+        return tuple(a for a in self.actors if buffer in a.buffers)
+
     def buffer(self, name: str) -> Fifo | Carry:
         return self.fifos[name] if name in self.fifos else self.carries[name]
 
@@ -172,14 +197,3 @@ def named_by(step: Step) -> str:
     if isinstance(step, Init):
         return step.carry
     return getattr(step, "fifo", "")
-
-
-def buffers_of(step: Step) -> tuple[str, ...]:
-    """Every buffer that a step reads, writes or claims."""
-    if isinstance(step, Compute):
-        return tuple(dict.fromkeys((step.op.dst.name, *operands(step.op))))
-    if isinstance(step, Load):
-        return (step.fifo, *(i.via for i in step.window.start if isinstance(i, Indirect)))
-    if isinstance(step, Reserve | Push | Front | Pop | Store | Send):
-        return (step.fifo,)
-    return (step.carry,) if isinstance(step, Init) else ()

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from pavane.ir.program import SITE_X, SITE_Y, Counter, Fifo, Front, Pop, Post, Push, Rect, Reserve, Step, Wait
-from pavane.ir.quasi import Floor, Quasi
 from pavane.reject import BalanceRefused, OutsideFragment
 from pavane.verify.check.boxes import Box
+from pavane.verify.check.inequalities import on_points
 
 MAX_SITES = 1 << 14
 
@@ -25,7 +25,7 @@ def named_sites(to: Rect, doer: Box, width: int, height: int, where: str) -> np.
     """How many of the doer's sites name each site (row, column) of the grid in `to`; refuses what lies outside the
     grid.
     """
-    left, right, top, bottom = edges_on_sites(to, doer, where)
+    left, right, top, bottom = edges_on_sites(to, doer)
     if (left < 0).any() or (top < 0).any() or (right > width).any() or (bottom > height).any():
         raise BalanceRefused(
             "a step names sites outside its section's sites", where=where, available=f"{width} x {height} sites"
@@ -38,27 +38,12 @@ def named_sites(to: Rect, doer: Box, width: int, height: int, where: str) -> np.
     return marks.cumsum(0).cumsum(1)[:height, :width]
 
 
-def edges_on_sites(to: Rect, doer: Box, where: str) -> list[np.ndarray]:
+def edges_on_sites(to: Rect, doer: Box) -> list[np.ndarray]:
     """x0, x1, y0, y1 of a rectangle as each of the doer's sites names it: arrays [row, column]."""
     x0, x1, y0, y1 = doer
     site_y, site_x = np.mgrid[0 : y1 - y0, 0 : x1 - x0]
     values = {SITE_X: site_x, SITE_Y: site_y}
-    return [np.broadcast_to(_on_sites(edge, values, where), site_x.shape) for edge in (to.x0, to.x1, to.y0, to.y1)]
-
-
-def _on_sites(value: Quasi, sites: Mapping[str, np.ndarray], where: str) -> np.ndarray:
-    total = np.asarray(value.const, np.int64)
-    for coefficient, atom in value.terms:
-        if isinstance(atom, Floor):
-            part = _on_sites(atom.numerator, sites, where) // atom.divisor
-        elif atom in sites:
-            part = sites[atom]
-        else:
-            raise OutsideFragment(
-                f"a rectangle of sites depends on {atom}", where=where, remedy="use SITE_X, SITE_Y and constants only"
-            )
-        total = total + coefficient * part
-    return total
+    return [np.broadcast_to(on_points(edge, values), site_x.shape) for edge in (to.x0, to.x1, to.y0, to.y1)]
 
 
 class SiteState:

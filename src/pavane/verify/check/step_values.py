@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, replace_operands, substitute, walk
+from pavane.ir.expr import At, Const, Expr, Fn, Index, Indirect, Reduce, replace_operands, substitute, walk
 from pavane.ir.program import (
     LV_GEN_COL,
     LV_GEN_K,
@@ -104,7 +104,7 @@ def do(shared: Shared, place: Place, buffers: Buffers) -> None:
         carry = shared.section.carries[step.carry]
         rows, cols = whole(carry.rows), whole(carry.cols)
         shared.evidence.writes.append(Write(place, step.carry, rows, cols))
-        buffers.own[step.carry] = Value(Const(carry.initial), (), rows, cols)
+        buffers.own[step.carry] = Value(Const(carry.initial), (), rows, cols, held=(rows, cols))
     elif isinstance(step, Store):
         _store(shared, place, step, buffers)
     elif isinstance(step, Compute):
@@ -196,27 +196,58 @@ def _store(shared: Shared, place: Place, step: Store, buffers: Buffers) -> None:
 
 
 def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> None:
-    where = place.where
-    counted: tuple[Counted, ...] = (Counted(LV_GEN_ROW, op.rows), Counted(LV_GEN_COL, op.cols))
-    fresh = shared.variable()
-    for node in walk(op.expr):
-        if isinstance(node, Reduce):
-            if node.kind == "MAX" and lower(node.extent, place.domain) < 1:
-                raise MeaningRefused("a maximum may be of nothing", where=where)
-            most = max(upper(node.extent, place.domain), 1)
-            counted = (*counted, Counted(LV_GEN_K, Span(ZERO, most, node.extent)))
+    where, fresh = place.where, shared.variable()
     values = {name: buffers.known(name, where) for name in operands(op)}
+    rows, cols = _narrowed(place, op, values)
+    depth, beyond = _reduced(place, op), (rows, cols) != (op.rows, op.cols)
     for node in walk(op.expr):
         if isinstance(node, At):
             row, col = node.index
-            shared.evidence.reads.append(Read(place, node.name, values[node.name], row, col, counted, op.guard))  # type: ignore[arg-type]
+            value, counted = values[node.name], (Counted(LV_GEN_ROW, rows), Counted(LV_GEN_COL, cols), *depth)
+            shared.evidence.reads.append(Read(place, node.name, value, row, col, counted, op.guard))  # type: ignore[arg-type]
+            if beyond:
+                counted = (Counted(LV_GEN_ROW, op.rows), Counted(LV_GEN_COL, op.cols), *depth)
+                shared.evidence.reads.append(Read(place, node.name, value.written(), row, col, counted, op.guard))  # type: ignore[arg-type]
     known = {name: value.term(where) for name, value in values.items()}
     _affordable(op.expr, known, where)
     expr = substitute(_renamed(op.expr, fresh), _inside(op))
     term = bounded(replace_operands(expr, lambda a: element(known[a.name], *a.index)), where)  # type: ignore[arg-type]
-    value = Value(term, (), Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), op.guard)
+    held = Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols)
+    value = Value(term, (), Piece(op.dst.row, rows), Piece(op.dst.col, cols), op.guard, held=held)
     before = buffers.own.get(op.dst.name)
     _written(shared, place, op, (before.joined(value) if before else None) or value, known, buffers)
+
+
+def _reduced(place: Place, op: Generic) -> tuple[Counted, ...]:
+    """The variable of an op's reduction, if it has one."""
+    found = []
+    for node in walk(op.expr):
+        if isinstance(node, Reduce):
+            if node.kind == "MAX" and lower(node.extent, place.domain) < 1:
+                raise MeaningRefused("a maximum may be of nothing", where=place.where)
+            found.append(Counted(LV_GEN_K, Span(ZERO, max(upper(node.extent, place.domain), 1), node.extent)))
+    return tuple(found)
+
+
+def _narrowed(place: Place, op: Generic, values: dict[str, Value]) -> tuple[Span, Span]:
+    """The rows and columns of which the op's result is known: not those beyond a sum in a buffer that was set before,
+    of which it reads what stood there.
+    """
+    rows, cols = op.rows, op.cols
+    for node in walk(op.expr):
+        if isinstance(node, At) and values[node.name].held is not None:
+            value, (row, col) = values[node.name], node.index
+            rows = _shorter(place, rows, value.rows, row, GEN_ROW)
+            cols = _shorter(place, cols, value.cols, col, GEN_COL)
+    return rows, cols
+
+
+def _shorter(place: Place, span: Span, piece: Piece | None, index: Index, counted: Quasi) -> Span:
+    """The span of a piece that an op goes through element by element, where it ends no later than the op's."""
+    if piece is None or index != counted + piece.offset:
+        return span
+    ends = piece.span.size <= span.size and never_negative(span.limit - piece.span.limit, place.domain)
+    return piece.span if ends and piece.span.start == span.start else span
 
 
 def _inside(op: Generic | MatmulTiles) -> dict[str, Quasi | int]:

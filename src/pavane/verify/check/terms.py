@@ -5,8 +5,9 @@ reductions that the checker makes have fresh variables (`%k1`, ...), which no pr
 captures.
 
 `normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies
-index expressions over the domain (a variable or a floor with one possible value becomes that value), and drops a dtype
-that an operator other than `cast` carries (it says nothing). Equal normal forms are equal functions over the reals; the
+index expressions over the domain (a variable or a floor with one possible value becomes that value), writes a
+reduction of one term as that term, x - x as 0, exp(0) and x / x as 1 where x is never 0, and drops a dtype that an
+operator other than `cast` carries (it says nothing). Equal normal forms are equal functions over the reals; the
 converse is not claimed.
 """
 
@@ -65,12 +66,27 @@ def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
     if isinstance(term, Fn):
         args = tuple(normal(a, domain, depth) for a in term.args)
         ordered = tuple(sorted(args, key=repr)) if term.op in COMMUTATIVE else args
-        return Fn(term.op, ordered, term.dtype if term.op == "cast" else "")
+        return _constant(term.op, args) or Fn(term.op, ordered, term.dtype if term.op == "cast" else "")
     var = f"%b{depth}"
     extent = simplify(term.extent, domain)
+    if extent == quasi(1):
+        return normal(substitute(term.body, {term.var: 0}), domain, depth)
     inside = domain.with_loop(var, extent)
     body = substitute(term.body, {term.var: quasi(var)})
     return Reduce(term.kind, var, extent, normal(body, inside, depth + 1))
+
+
+def _constant(op: str, args: tuple[Expr, ...]) -> Const | None:
+    """x - x = 0; exp(0) = 1; x / x = 1 where x is never 0."""
+    first = args[0]
+    if op == "exp" and first == Const(0.0):
+        return Const(1.0)
+    if op not in ("sub", "div") or first != args[1]:
+        return None
+    if op == "sub":
+        return Const(0.0)
+    never_zero = first.value != 0 if isinstance(first, Const) else isinstance(first, Fn) and first.op == "exp"
+    return Const(1.0) if never_zero else None
 
 
 def _index(index: Index, domain: Domain) -> Index:
@@ -138,14 +154,3 @@ def worded(term: Expr, depth: int = 0) -> str:
 
 def _names(text: str) -> str:
     return text.replace("%r", "row").replace("%c", "col").replace("%b", "k").replace("%k", "k")
-
-
-def occurs(term: Expr, name: str) -> bool:
-    """Is a variable free in a term?"""
-    if isinstance(term, Var):
-        return name in term.value.variables()
-    if isinstance(term, At):
-        return any(name in q.variables() for i in term.index for q in ((i,) if isinstance(i, Quasi) else i.index))
-    if isinstance(term, Reduce):
-        return name in term.extent.variables() or (term.var != name and occurs(term.body, name))
-    return any(occurs(child, name) for child in children(term))

@@ -31,6 +31,9 @@ class Piece:
     def mentions(self, var: str) -> bool:
         return var in self.offset.variables() or mentions(self.span, var)
 
+    def substituted(self, bindings: Mapping[str, Quasi | int]) -> Piece:
+        return Piece(self.offset.substitute(bindings), substituted(self.span, bindings))
+
 
 def beside(first: Piece, second: Piece) -> Piece | None:
     """Two ranges as one, where the second goes on where the first ends and both are clipped at the same limit."""
@@ -63,7 +66,7 @@ class Strip:
 @dataclass(frozen=True)
 class Value:
     """`rows` and `cols` are None only while a loop's body adds to a buffer for the first time; `onto` is what it adds
-    to.
+    to. `held`: rows and columns that have been written, where those are more than the term is about.
     """
 
     base: Expr
@@ -73,6 +76,7 @@ class Value:
     guards: tuple[Span, ...] = ()
     loaded: bool = False
     onto: Value | None = None
+    held: tuple[Piece, Piece] | None = None
 
     def term(self, where: str) -> Expr:
         """The whole term; refuses a sum that a loop has still to complete."""
@@ -81,15 +85,19 @@ class Value:
             raise MeaningRefused("a sum is read before the loop that completes it has ended", where=where)
         return total(self.base, done)
 
+    def written(self) -> Value:
+        """The whole region that may be read, whatever stands there."""
+        return self if self.held is None else replace(self, rows=self.held[0], cols=self.held[1])
+
     def substituted(self, bindings: Mapping[str, Quasi | int]) -> Value:
         """With variables replaced everywhere; for a value without strips."""
-        rows, cols = (
-            None if p is None else Piece(p.offset.substitute(bindings), substituted(p.span, bindings))
-            for p in (self.rows, self.cols)
-        )
+        rows = None if self.rows is None else self.rows.substituted(bindings)
+        cols = None if self.cols is None else self.cols.substituted(bindings)
+        held = None if self.held is None else (self.held[0].substituted(bindings), self.held[1].substituted(bindings))
         addends = tuple(substitute(a, bindings) for a in self.addends if not isinstance(a, Strip))
         guards = substituted(self.guards, bindings)
-        return replace(self, base=substitute(self.base, bindings), addends=addends, rows=rows, cols=cols, guards=guards)
+        base = substitute(self.base, bindings)
+        return replace(self, base=base, addends=addends, rows=rows, cols=cols, guards=guards, held=held)
 
     def joined(self, after: Value) -> Value | None:
         """Both, where `after` fills the rows (or the columns) beside it with the same term under the same guards."""
@@ -99,9 +107,9 @@ class Value:
             return None
         if self.cols == after.cols:
             rows = beside(self.rows, after.rows)
-            return None if rows is None else replace(after, rows=rows)
+            return None if rows is None else replace(after, rows=rows, held=None)
         cols = beside(self.cols, after.cols) if self.rows == after.rows else None
-        return None if cols is None else replace(after, cols=cols)
+        return None if cols is None else replace(after, cols=cols, held=None)
 
     def moves(self, var: str) -> bool:
         """Does its region depend on a loop?"""
