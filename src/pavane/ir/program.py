@@ -32,7 +32,8 @@ LOOP_VARIABLES = (LV_ITEM, LV_ITEM_X, LV_ITEM_Y, LV_KBLOCK, LV_SUB_H, LV_SUB_W)
 GENERIC_VARIABLES = (LV_GEN_ROW, LV_GEN_COL, LV_GEN_K)
 SITE_X, SITE_Y = "SITE_X", "SITE_Y"
 
-Home = Literal["dram", "sites"]  # beside the chip, or a copy in the local memory of every site
+# Beside the chip; a copy in the local memory of every site; dealt to the sites' local memories in blocks.
+Home = Literal["dram", "sites", "sharded"]
 
 
 class Node_(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -242,7 +243,8 @@ Node = Loop | Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fen
 class Formal(Node_, frozen=True):
     """A tensor as a section sees it.
 
-    Row-major; extents quasi-affine in symbols. Bound to a tensor of the same home, or to a view of one (Binding).
+    Row-major; extents quasi-affine in symbols. Bound to a tensor of the same home (and `shard_bytes`), or to a view of
+    one (Binding).
     """
 
     name: str
@@ -251,6 +253,7 @@ class Formal(Node_, frozen=True):
     role: Literal["IN", "OUT", "STATE"]
     fill: Fill = Floats()
     home: Home = "dram"
+    shard_bytes: int = 0
 
 
 class Spec(Node_, frozen=True):
@@ -414,7 +417,8 @@ class Transition(Node_, frozen=True):
 
 class Tensor(Node_, frozen=True):
     """What sections hand each other. Row-major. `offset` (-1: not laid out): of SCRATCH beside the chip the place in
-    its arena, of what lies on the sites the local address, the same on each; nothing else has one.
+    its arena, of what lies on the sites or is sharded the local address, the same on each; nothing else has one.
+    `shard_bytes`: of what is sharded, the bytes of a block (`ir.shards`).
     """
 
     name: str
@@ -425,6 +429,7 @@ class Tensor(Node_, frozen=True):
     transition: Transition | None = None
     home: Home = "dram"
     offset: int = -1
+    shard_bytes: int = 0
 
 
 class Binding(Node_, frozen=True):

@@ -84,6 +84,8 @@ def _tensor(tensor: Tensor, words: Words) -> str:
         text += f", writes rows {words.index(tensor.transition.row)}+:{words.index(tensor.transition.rows)}"
     if tensor.home == "sites":
         text += ", a copy on every site"
+    if tensor.home == "sharded":
+        text += f", sharded in blocks of {tensor.shard_bytes} bytes"
     if tensor.offset < 0:
         return text
     return f"{text}, at {tensor.offset:#x} of " + ("the arena" if tensor.home == "dram" else "every site")
@@ -126,7 +128,7 @@ def _coordinate(origin: str, name: str) -> str:
 
 def _formal(formal: Formal, words: Words) -> str:
     state = "state " if formal.role == "STATE" else ""
-    home = " here" if formal.home == "sites" else ""
+    home = {"dram": "", "sites": " here", "sharded": f" sharded by {formal.shard_bytes}"}[formal.home]
     return f"{state}{formal.name}: {formal.dtype}[{words.extents_text(formal.shape)}]{_fill(formal.fill)}{home}"
 
 

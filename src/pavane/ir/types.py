@@ -2,6 +2,10 @@
 
 `q8_0` is ggml's block format: 32 elements along the last dimension share one f16 scale, stored as 34 bytes (scale, then
 32 signed bytes); an element's value is scale * quant. Source: ggml `block_q8_0`.
+
+`bfp8` and `bfp4` are Tenstorrent's block floats (their field calls them BFP8, or bfloat8_b): 16 elements along the last
+dimension share one 8-bit exponent, an element has a sign and a magnitude of 7 (3) bits without a hidden one; 17 (9)
+bytes a block, the exponent first. Source: tt-isa-documentation, FloatBitPatterns.md, "BFP".
 """
 
 from __future__ import annotations
@@ -10,19 +14,29 @@ from typing import Literal, get_args
 
 import msgspec
 
-DType = Literal["f32", "f16", "bf16", "i8", "i32", "q8_0"]
+DType = Literal["f32", "f16", "bf16", "i8", "i32", "q8_0", "bfp8", "bfp4"]
 DTYPES: tuple[str, ...] = get_args(DType)
 
 # What a graph asks of accuracy; INT8_ACTIVATIONS rounds activations that meet q8_0 weights, in blocks of 32.
 Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
 CONTRACTS: tuple[str, ...] = get_args(Contract)
 
-Q8_BLOCK = 32
-_BLOCK = {"f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "i8": (1, 1), "i32": (1, 4), "q8_0": (Q8_BLOCK, 34)}
+# What a deployment stores a model's matrices as.
+StoredWeights = Literal["q8_0", "bfp8", "bfp4"]
+STORED_WEIGHTS: tuple[str, ...] = get_args(StoredWeights)
+
+Q8_BLOCK, BFP_BLOCK = 32, 16
+_BLOCK = {
+    "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "i8": (1, 1), "i32": (1, 4),
+    "q8_0": (Q8_BLOCK, 34), "bfp8": (BFP_BLOCK, 17), "bfp4": (BFP_BLOCK, 9),
+}  # fmt: skip
 INTEGER_DTYPES = ("i8", "i32")
 
 # Significand bits, hidden bit included: every integer of magnitude <= 2**bits is held exactly (IEEE 754; bfloat16).
 SIGNIFICAND_BITS = {"f32": 24, "f16": 11, "bf16": 8}
+
+# Bits of a block float's magnitude: a block holds every integer of magnitude < 2**bits exactly.
+MAGNITUDE_BITS = {"bfp8": 7, "bfp4": 3}
 
 
 def block_elements(dtype: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pavane.ir.types import DTYPES
+from pavane.ir.types import DTYPES, MAGNITUDE_BITS
 from pavane.reject import TargetReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.rectangle import largest_rectangle
@@ -125,6 +125,9 @@ def _engines(target: SpatialTarget) -> Iterator[str]:
             yield f"engine {engine.name!r}: register_tiles must not be negative and function_cycles must be at least 1"
         if engine.register_tiles_16_bit and not 0 < engine.register_tiles <= engine.register_tiles_16_bit:
             yield f"engine {engine.name!r}: registers hold fewer tiles of 16 bits than of 32"
+        for dtype in engine.block_floats:
+            if dtype not in MAGNITUDE_BITS:
+                yield f"engine {engine.name!r}: {dtype!r} is no block float, which are {', '.join(MAGNITUDE_BITS)}"
 
 
 def _matrix_modes(target: SpatialTarget) -> Iterator[str]:
@@ -135,6 +138,8 @@ def _matrix_modes(target: SpatialTarget) -> Iterator[str]:
             place = f"engine {engine.name!r}, mode {mode.a} x {mode.b}"
             unknown = [t for t in (mode.a, mode.b, mode.accumulator) if t not in DTYPES]
             yield from (f"{place}: unknown element type {t!r}" for t in unknown)
+            blocks = [t for t in (mode.a, mode.b, mode.accumulator) if t in MAGNITUDE_BITS]
+            yield from (f"{place}: {t} enters as bf16 or f32, and is named in block_floats" for t in blocks)
             if mode.lanes < 1 or mode.lanes & (mode.lanes - 1):
                 yield f"{place}: lanes = {mode.lanes} must be a power of two"
             if min(mode.tile) < 1 or mode.cycles < 1 or mode.operand_bits < 1 or mode.accumulator_bits < 1:

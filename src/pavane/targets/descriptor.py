@@ -87,6 +87,8 @@ class Engine(Part, frozen=True, kw_only=True):
     `generic_elements_per_cycle`: element-wise operators of a Generic per cycle; `function_cycles` multiplies it for
     exp and its like. `register_tiles`: operand and result tiles one Generic may hold at once (0: no limit);
     `register_tiles_16_bit`: where these, and the accumulators of its stage, have at most 16 bits (0: the same number).
+    `block_floats`: the block floats that it takes out of its buffers and puts into them, converted on the way at no
+    cost. They enter a product as bf16 or f32, which hold them.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Engine(Part, frozen=True, kw_only=True):
     function_cycles: int = 1
     register_tiles: int = 0
     register_tiles_16_bit: int = 0
+    block_floats: tuple[str, ...] = ()
 
     def tiles_held(self, dtypes: Iterable[str]) -> int:
         """How many tiles fit the registers at once where the widest of these types is to be held; 0: any number."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pavane.ir.program import Load, Shape
-from pavane.ir.types import SIGNIFICAND_BITS, Const, DType, Fill, Ints
+from pavane.ir.types import MAGNITUDE_BITS, SIGNIFICAND_BITS, Const, DType, Fill, Ints
 from pavane.ir.walk import bodies, leaves
 
-# q8_0: an f16 scale (11 bits) times a signed byte (7 bits hold every magnitude up to 128).
-_BITS = {**SIGNIFICAND_BITS, "i8": 7, "i32": 31, "q8_0": 18}
+# q8_0: an f16 scale (11 bits) times a signed byte (7 bits hold every magnitude up to 128). A block float has the bits
+# of its magnitude, whatever the exponent.
+_BITS = {**SIGNIFICAND_BITS, **MAGNITUDE_BITS, "i8": 7, "i32": 31, "q8_0": 18}
 
 
 def significant_bits(dtype: str, fill: Fill | None = None) -> int:

@@ -11,7 +11,7 @@ import os
 
 import llvmlite.binding as llvm
 
-from pavane.reject import TargetReject
+from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import (
     Counters,
     Dram,
@@ -40,7 +40,7 @@ def host_target(cores: int | None = None) -> SpatialTarget:
     """The descriptor of this machine with `cores` sites (default: all that the process may use)."""
     count = available_cores() if cores is None else cores
     if type(count) is not int or not 1 <= count <= _MAX_CORES:
-        raise TargetReject(
+        raise ArgumentReject(
             f"a host of {count!r} cores cannot be",
             needed="1 to 256 cores",
             remedy="give --cores a number in that range",
@@ -94,4 +94,5 @@ def _core(lanes: int, block_dot: bool) -> Engine:
         generic_elements_per_cycle=2 * lanes,
         function_cycles=8,
         register_tiles=0,
+        block_floats=("bfp8", "bfp4"),
     )

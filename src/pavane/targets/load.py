@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pavane.reject import TargetReject
+from pavane.reject import ArgumentReject, TargetReject
 from pavane.targets.check import check_target
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.host import host_target
@@ -20,18 +20,21 @@ def target_names() -> tuple[str, ...]:
 
 
 def load_target(name: str | Path, cores: int | None = None) -> SpatialTarget:
-    """The descriptor of that name, or in that TOML file. `cores` is for `host`. Raises TargetReject."""
+    """The descriptor of that name, or in that TOML file. `cores` is for `host`.
+
+    Raises ArgumentReject for a name or a number that cannot be, TargetReject for a descriptor that is wrong.
+    """
     text = str(name)
     if text == "host":
         return check_target(host_target(cores))
     if cores is not None:
-        raise TargetReject(
+        raise ArgumentReject(
             "the number of cores is a figure of `host` only", where=text, remedy="edit the grid of the TOML file"
         )
     if text.endswith(".toml"):
         return _parse(Path(text))
     if text not in target_names():
-        raise TargetReject(
+        raise ArgumentReject(
             f"no target is named {text!r}", remedy=f"one of {', '.join(target_names())}, or a path ending in .toml"
         )
     return _decode(resources.files("pavane.targets").joinpath("data", f"{text}.toml").read_bytes(), text)

@@ -3,8 +3,8 @@
 Each value of the spec is carried with a bound of its absolute error. An operator rounds once in f32; exp and its like
 err by their stated `FUNCTION_ULPS`; a sum of n terms, in whatever order, errs by gamma_n of its terms' magnitudes; an
 operand of a product is rounded to the type in which the engine takes it (`numerics.operands`, or the carry that holds
-it: q8_0 per block of 32), and to the significand bits that the target's engine multiplies; what is stored is rounded
-to its tensor's type. Sections that are claimed exact have the bound 0.
+it: types in blocks block by block), and to the significand bits that the target's engine multiplies; what is stored is
+rounded to its tensor's type. Sections that are claimed exact have the bound 0.
 
 Source: Higham, Accuracy and Stability of Numerical Algorithms, 2002, sections 3.1 and 3.3 (gamma_n, running error
 analysis).
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from pavane.ir.program import Compute, Instance, Load, MatmulTiles, Program, Shape, Spec
-from pavane.ir.types import INTEGER_DTYPES, Q8_BLOCK, SIGNIFICAND_BITS
+from pavane.ir.types import BFP_BLOCK, INTEGER_DTYPES, MAGNITUDE_BITS, Q8_BLOCK, SIGNIFICAND_BITS, block_elements
 from pavane.ir.walk import bodies, leaves, named
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.fidelity import buffer_bits
@@ -147,13 +147,15 @@ def _written(program: Program, instance: int, judged: Judged, after: Tensors, sy
 
 
 def storing_error(dtype: str, value: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """What rounding a value to a type adds; along the last axis for q8_0. Nothing where the value is known and held
-    exactly.
+    """What rounding a value to a type adds; along the last axis for types in blocks. Nothing where the value is known
+    and held exactly.
     """
     if dtype in INTEGER_DTYPES:
         return np.zeros_like(value)
     if dtype == "q8_0":
         return quantisation_error(value, error)
+    if dtype in MAGNITUDE_BITS:
+        return block_float_error(dtype, value, error)
     largest = np.abs(value) + error
     smallest = {"f16": 2.0**-25}.get(dtype, UNDERFLOW)
     with np.errstate(over="ignore"):
@@ -177,6 +179,14 @@ def quantisation_error(value: np.ndarray, error: np.ndarray) -> np.ndarray:
     scale_error = step * 2.0**-11 + 2.0**-25
     bound = step / 2 + scale_error * 127.5 + largest * UNIT * 4
     return np.broadcast_to(np.where(largest > 0, bound, 0.0), blocks.shape).reshape(value.shape)
+
+
+def block_float_error(dtype: str, value: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """bfp8 and bfp4, per block of 16 of the last axis: a whole step, since the greatest magnitude is not exceeded."""
+    blocks = (np.abs(value) + error).reshape(*value.shape[:-1], -1, BFP_BLOCK)
+    largest = blocks.max(axis=-1, keepdims=True) * (1 + UNIT)  # the number may come as f32
+    step = np.ldexp(1.0, np.frexp(largest)[1] - MAGNITUDE_BITS[dtype])
+    return np.broadcast_to(np.where(largest > 0, step + UNDERFLOW, 0.0), blocks.shape).reshape(value.shape)
 
 
 # --- the algebra ------------------------------------------------------------------------------------------------------
@@ -212,7 +222,7 @@ class ErrorAlgebra:
         taken = self.products.get(weight, Taken("f32", "f32"))
         (x, ex), (w, ew) = left, right
         ex = ex + storing_error(taken.left, x, ex)
-        if taken.right != "q8_0":
+        if block_elements(taken.right) == 1:
             ew = ew + storing_error(taken.right, w, ew)
         ex, ew = shortening_error(taken.bits[0], x, ex), shortening_error(taken.bits[1], w, ew)
         ax, aw = np.abs(x), np.abs(w)

@@ -23,7 +23,18 @@ from msgspec.structs import replace
 from pavane.ir.expr import ARITY
 from pavane.ir.program import Symbol
 from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
-from pavane.ir.types import CONTRACTS, DTYPES, INTEGER_DTYPES, Q8_BLOCK, Const, Contract, DType, Fill, Floats, Ints
+from pavane.ir.types import (
+    CONTRACTS,
+    DTYPES,
+    INTEGER_DTYPES,
+    Const,
+    Contract,
+    DType,
+    Fill,
+    Floats,
+    Ints,
+    block_elements,
+)
 from pavane.reject import ArgumentReject
 from pavane.tensor_graph.fills import CAST_RANGE, applied_fill, integer_range, product_fill, reduced_fill
 
@@ -153,8 +164,8 @@ class Graph:
         return self._tensor(name, shape, dtype, fill, "WEIGHT")
 
     def output(self, name: str, value: Value, dtype: DType | None = None) -> None:
-        """Name a value as a result, stored as `dtype` (default: the value's own). Floats of any width, and q8_0, round;
-        an integer type takes what is known to be an integer of its range.
+        """Name a value as a result, stored as `dtype` (default: the value's own). Floats, in blocks too, round; an
+        integer type takes what is known to be an integer of its range.
         """
         _check_name(name)
         self._own(value)
@@ -288,8 +299,9 @@ class Graph:
             _refuse(f"tensor {name} is too big", limits, str(tuple(str(e) for e in dims)))
         if any(not e.is_const for e in dims[1:]):
             _refuse(f"tensor {name}: only the first dimension may be a symbol", "constants after the first")
-        if dtype == "q8_0" and dims[-1].const % Q8_BLOCK:
-            _refuse(f"tensor {name}: q8_0 rows are whole blocks", f"a multiple of {Q8_BLOCK}", str(dims[-1]))
+        block = block_elements(dtype)
+        if block > 1 and (not dims[-1].is_const or dims[-1].const % block):
+            _refuse(f"tensor {name}: {dtype} rows are whole blocks", f"a multiple of {block}", str(dims[-1]))
         _check_fill(name, dtype, fill)
         self._nodes.append(GraphNode(name, Input(role), dims, dtype, fill or Floats()))
         return Value(len(self._nodes) - 1, dims, dtype, self)
@@ -300,11 +312,11 @@ class Graph:
         return Value(number, shape, dtype, self)
 
     def _check_stored(self, name: str, number: int, dtype: DType) -> None:
-        """Whole blocks of q8_0; an integer type of a value that is known to be integers of its range."""
-        node = self._nodes[number]
-        if dtype == "q8_0" and node.shape[-1].const % Q8_BLOCK:
+        """Whole blocks; an integer type of a value that is known to be integers of its range."""
+        node, block = self._nodes[number], block_elements(dtype)
+        if block > 1 and node.shape[-1].const % block:
             width = str(node.shape[-1])
-            _refuse(f"output {name}: q8_0 rows are whole blocks", f"a multiple of {Q8_BLOCK} columns", width)
+            _refuse(f"output {name}: {dtype} rows are whole blocks", f"a multiple of {block} columns", width)
         if isinstance(node.op, Gather) and dtype in INTEGER_DTYPES:
             stored = self._nodes[node.op.table].dtype
             if stored != dtype:

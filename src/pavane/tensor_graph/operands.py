@@ -1,7 +1,7 @@
 """Tensors as numpy arrays: how each element type lies in memory, as numbers, and through a formal's view.
 
-f32, f16, i8, i32 are numpy's own, bf16 is ml_dtypes', q8_0 is uint8 rows of blocks as stored (a float array given for a
-q8_0 tensor counts as its values).
+f32, f16, i8, i32 are numpy's own, bf16 is ml_dtypes', types in blocks (q8_0, bfp8, bfp4) are uint8 rows of blocks as
+stored (a float array given for such a tensor counts as its values).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy as np
 
 from pavane.ir.program import Formal, Tensor
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import INTEGER_DTYPES
+from pavane.ir.types import INTEGER_DTYPES, block_elements
 from pavane.reject import LaunchReject
-from pavane.tensor_graph.q8 import dequantise_q8, quantise_q8
+from pavane.tensor_graph.blocks import decode_blocks, encode_blocks
 
 STORAGE = {
     "f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
-    "i8": np.dtype(np.int8), "i32": np.dtype(np.int32), "q8_0": np.dtype(np.uint8),
+    "i8": np.dtype(np.int8), "i32": np.dtype(np.int32),
+    **dict.fromkeys(("q8_0", "bfp8", "bfp4"), np.dtype(np.uint8)),
 }  # fmt: skip
 
 
@@ -33,8 +34,8 @@ def numbers(tensor: Tensor, array: np.ndarray, symbols: Mapping[str, int], preci
     """The tensor's values in its own shape, as floats."""
     shape = extents_at(tensor.shape, symbols)
     stored = np.asarray(array)
-    if tensor.dtype == "q8_0" and stored.dtype == np.uint8:
-        stored = dequantise_q8(stored, precision)
+    if block_elements(tensor.dtype) > 1 and stored.dtype == np.uint8:
+        stored = decode_blocks(stored, tensor.dtype, precision)
     if stored.size < prod(shape):
         raise LaunchReject(
             f"tensor {tensor.name} is too small", needed=f"{prod(shape)} elements", available=f"{stored.size}"
@@ -44,8 +45,8 @@ def numbers(tensor: Tensor, array: np.ndarray, symbols: Mapping[str, int], preci
 
 def stored(tensor_dtype: str, values: np.ndarray) -> np.ndarray:
     """Values rounded to what a tensor of that type holds, in its storage."""
-    if tensor_dtype == "q8_0":
-        return quantise_q8(values)
+    if block_elements(tensor_dtype) > 1:
+        return encode_blocks(values, tensor_dtype)
     if tensor_dtype in INTEGER_DTYPES:
         info = np.iinfo(STORAGE[tensor_dtype])
         return np.clip(values, info.min, info.max).astype(STORAGE[tensor_dtype])

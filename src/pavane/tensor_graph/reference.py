@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from pavane.ir.program import Instance, Program, Shape, Spec, Tensor
+from pavane.ir.types import block_elements
 from pavane.ir.walk import named
 from pavane.reject import LaunchReject
+from pavane.tensor_graph.blocks import encode_blocks
 from pavane.tensor_graph.decoder_reference import decoder_reference
 from pavane.tensor_graph.evaluate import Payload, Scope, evaluate, full_array
 from pavane.tensor_graph.operands import STORAGE, extents_at, numbers, stored, viewed
@@ -110,14 +112,14 @@ def _write(
 ) -> None:
     """Replace the output's tensor by a copy with the spec's region written."""
     tensor, formal = bound_tensor(program, instance, spec.out), named(shape.formals, spec.out)
-    if tensor.dtype == "q8_0":
+    if block_elements(tensor.dtype) > 1:
         whole = (
             _empty(tensor, symbols)
             if tensor.name not in known
             else numbers(tensor, known[tensor.name], symbols, np.float32)
         )
         viewed(whole, formal, symbols)[_region(spec, values.shape, symbols)] = values
-        known[tensor.name] = quantise_q8(whole)
+        known[tensor.name] = encode_blocks(whole, tensor.dtype)
         return
     old = known.get(tensor.name)
     fits = old is not None and old.shape == extents_at(tensor.shape, symbols)
@@ -127,7 +129,7 @@ def _write(
 
 
 def _empty(tensor: Tensor, symbols: Symbols) -> np.ndarray:
-    dtype = np.dtype(np.float32) if tensor.dtype == "q8_0" else STORAGE[tensor.dtype]
+    dtype = np.dtype(np.float32) if block_elements(tensor.dtype) > 1 else STORAGE[tensor.dtype]
     return np.zeros(extents_at(tensor.shape, symbols), dtype)
 
 

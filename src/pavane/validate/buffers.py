@@ -36,7 +36,7 @@ from pavane.validate.violation import Finding, RuleTable
 
 
 def slots(section: Section) -> Iterator[Finding]:
-    """Slots and carries have at least one element; q8_0 has whole blocks; depths are not negative."""
+    """Slots and carries have at least one element; types in blocks have whole ones; depths are not negative."""
     for buffer in section.buffers():
         place = f"{section.place}, {buffer.name}"
         if buffer.rows < 1 or buffer.cols < 1:

@@ -1,4 +1,4 @@
-"""Compute steps: spans, operands inside their buffers, whole q8_0 blocks, the expressions that a Generic may be.
+"""Compute steps: spans, operands inside their buffers, whole blocks, the expressions that a Generic may be.
 
 Whether each element read was filled is the checker's to prove; here is refused what cannot be right for any value.
 """
@@ -23,7 +23,7 @@ from pavane.ir.program import (
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import INTEGER_DTYPES, block_elements
 from pavane.validate.section import Section, greatest, is_multiple, least
-from pavane.validate.specs import cast_faults, is_integer
+from pavane.validate.specs import cast_faults, gives_integers
 from pavane.validate.violation import Finding, RuleTable
 
 Buffer = Fifo | Carry
@@ -55,17 +55,22 @@ def _boxes(op: Generic | MatmulTiles) -> Iterator[tuple[Ref, Span, Span]]:
 
 
 def _box_faults(ref: Ref, rows: Span, cols: Span, buffer: Buffer, domain: Domain) -> Iterator[str]:
-    """A span may pass the end of a buffer (its limit ends it); its size and its origin may not be outside."""
+    """A span may pass the end of a buffer where its limit ends it; no span is longer, and no origin is outside."""
     for origin, span, extent, what in ((ref.row, rows, buffer.rows, "rows"), (ref.col, cols, buffer.cols, "columns")):
         first, last = least(origin, domain), greatest(origin, domain)
-        if span.size > extent:
+        if span.size > extent and not _ends_within(span, extent, domain):
             yield f"{span.size} {what} of {ref.name}, which has {extent}"
         if first is None or last is None or last < 0 or first >= extent:
             yield f"{ref.name} from {what[:-1]} {origin} on; it has {extent} {what}"
 
 
+def _ends_within(span: Span, extent: int, domain: Domain) -> bool:
+    most = greatest(span.limit - span.start, domain)
+    return most is not None and most <= extent
+
+
 def blocks(section: Section) -> Iterator[Finding]:
-    """q8_0: a Generic writes whole blocks; a product whose k lies along the blocks takes whole blocks."""
+    """Types in blocks: a Generic writes whole ones; a product whose k lies along the blocks takes whole blocks."""
     for place, _, op in _ops(section):
         if isinstance(op, Generic):
             yield from ((place, text) for text in _block_faults(section, op.dst, op.cols))
@@ -101,8 +106,9 @@ def _generic_faults(section: Section, op: Generic) -> Iterator[str]:
             yield from _operand_faults(node, op.dst)
     yield from cast_faults(op.expr)
     dtypes = {b.name: b.dtype for b in section.buffers()}
-    if dtypes[op.dst.name] in INTEGER_DTYPES and not is_integer(op.expr, dtypes):
-        yield f"{dtypes[op.dst.name]} is stored in {op.dst.name} without round or cast"
+    dtype = dtypes[op.dst.name]
+    if dtype in INTEGER_DTYPES and not gives_integers(op.expr, dtype, dtypes):
+        yield f"{dtype} is stored in {op.dst.name} without a cast to it"
 
 
 def _operand_faults(operand: At, dst: Ref) -> Iterator[str]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var, walk
+from pavane.ir.expr import At, Expr, Fn, Indirect, Reduce, walk
 from pavane.ir.program import Formal, Spec
 from pavane.ir.quasi import Domain
 from pavane.ir.types import INTEGER_DTYPES
 from pavane.validate.section import Section, greatest, least
 from pavane.validate.violation import Finding, RuleTable
-
-KEEP_INTEGERS = ("add", "sub", "mul", "min", "max", "abs", "eq", "lt", "le", "select")
-GIVE_INTEGERS = ("round", "cast", "eq", "lt", "le")
 
 
 def outputs(section: Section) -> Iterator[Finding]:
@@ -112,27 +109,19 @@ def cast_faults(expr: Expr) -> Iterator[str]:
 
 
 def integers(section: Section) -> Iterator[Finding]:
-    """An integer dtype is stored from round, cast, or integers by operators that keep them."""
+    """An integer dtype is stored from a cast to it or from an element of that dtype."""
     dtypes = {formal.name: formal.dtype for formal in section.shape.formals}
     for spec in section.shape.spec:
-        if dtypes[spec.out] in INTEGER_DTYPES and not is_integer(spec.expr, dtypes):
-            yield f"{section.place}, spec of {spec.out}", f"{dtypes[spec.out]} is stored without round or cast"
+        dtype = dtypes[spec.out]
+        if dtype in INTEGER_DTYPES and not gives_integers(spec.expr, dtype, dtypes):
+            yield f"{section.place}, spec of {spec.out}", f"{dtype} is stored without a cast to it"
 
 
-def is_integer(expr: Expr, dtypes: Mapping[str, str]) -> bool:
-    """Is the value an integer whatever the operands hold?"""
-    if isinstance(expr, Const):
-        return float(expr.value).is_integer()
-    if isinstance(expr, Var):
-        return True
-    if isinstance(expr, At):
-        return dtypes[expr.name] in INTEGER_DTYPES
-    if isinstance(expr, Reduce):
-        return is_integer(expr.body, dtypes)
-    if expr.op in GIVE_INTEGERS:
-        return True
-    values = expr.args[1:] if expr.op == "select" else expr.args
-    return expr.op in KEEP_INTEGERS and all(is_integer(value, dtypes) for value in values)
+def gives_integers(expr: Expr, dtype: str, dtypes: Mapping[str, str]) -> bool:
+    """Only integers that the type holds: nothing is rounded, cut or saturated but where the expression says so."""
+    if isinstance(expr, Fn):
+        return expr.op == "cast" and expr.dtype == dtype
+    return isinstance(expr, At) and dtypes[expr.name] == dtype
 
 
 def numerics(section: Section) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from math import prod
 
 from pavane.ir.program import Formal, Instance, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi
-from pavane.ir.types import INTEGER_DTYPES, Const, DType, Fill, Floats, Ints, block_elements
+from pavane.ir.types import INTEGER_DTYPES, Const, DType, Fill, Floats, Ints, block_elements, row_bytes
 from pavane.ir.walk import named, symbol_domain
 from pavane.validate.sane import MAX_NUMBER
 from pavane.validate.section import Section, greatest, is_multiple, least, level_of
@@ -27,7 +27,7 @@ _MAY_BIND = {
 
 
 def tensor_shapes(program: Program) -> Iterator[Finding]:
-    """1 to 8 dimensions of 1 to 2**40 elements altogether; q8_0 rows are whole blocks."""
+    """1 to 8 dimensions of 1 to 2**40 elements altogether; rows of types in blocks are whole ones."""
     domain = symbol_domain(program)
     for tensor in program.tensors:
         yield from _shape_faults(f"tensor {tensor.name}", tensor.shape, tensor.dtype, domain)
@@ -93,13 +93,26 @@ def roles(program: Program) -> Iterator[Finding]:
             room = least(tensor.shape[0] - end, domain)
             if (least(first, domain) or 0) < 0 or room is None or room < 0:
                 yield place, f"the transition writes rows {first} to {end}, outside {tensor.shape[0]} rows"
-        laid_out = tensor.role == "SCRATCH" or tensor.home == "sites"
+        laid_out = tensor.role == "SCRATCH" or tensor.home != "dram"
         if tensor.offset != -1 and (not laid_out or tensor.offset < 0):
             yield place, f"has the offset {tensor.offset}; only SCRATCH and what lies on the sites has one"
-        if tensor.home != "dram" and tensor.role not in ("SCRATCH", "WEIGHT"):
+        if tensor.home == "sites" and tensor.role not in ("SCRATCH", "WEIGHT"):
             yield place, f"lies on the sites; only SCRATCH and WEIGHT may, not {tensor.role}"
+        if tensor.home == "sharded" and tensor.role not in ("WEIGHT", "STATE"):
+            yield place, f"is sharded; only WEIGHT and STATE may be, not {tensor.role}"
+        yield from ((place, text) for text in _shard_faults(tensor))
         if composed and laid_out and tensor.offset < 0:
             yield place, f"has no offset at {program.phase}"
+
+
+def _shard_faults(tensor: Tensor) -> Iterator[str]:
+    """Blocks are whole rows of the last dimension."""
+    if (tensor.home == "sharded") != (tensor.shard_bytes != 0):
+        yield f"has blocks of {tensor.shard_bytes} bytes; what is sharded has some, nothing else"
+    elif tensor.shard_bytes and tensor.shape and tensor.shape[-1].is_const:
+        row = row_bytes(tensor.dtype, tensor.shape[-1].const)
+        if tensor.shard_bytes < 0 or tensor.shard_bytes % row:
+            yield f"is sharded in blocks of {tensor.shard_bytes} bytes, which are no whole rows of {row}"
 
 
 def bindings(program: Program) -> Iterator[Finding]:
@@ -119,6 +132,8 @@ def _binding_faults(formal: Formal, tensor: Tensor, domain: Domain) -> Iterator[
         yield f"{formal.dtype} is bound to {tensor.name}, which is {tensor.dtype}"
     if formal.home != tensor.home:
         yield f"what lies in {formal.home} is bound to {tensor.name}, which lies in {tensor.home}"
+    if formal.shard_bytes != tensor.shard_bytes:
+        yield f"blocks of {formal.shard_bytes} bytes are bound to {tensor.name}, which has {tensor.shard_bytes}"
     if tensor.role not in _MAY_BIND[formal.role]:
         yield f"role {formal.role} is bound to {tensor.name}, which is {tensor.role}"
     if not _implies(tensor.fill, formal.fill):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pavane.ir.expr import Indirect
 from pavane.ir.program import Fifo, Formal, Load, Store, Window
-from pavane.ir.quasi import Domain
+from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import block_elements
 from pavane.validate.section import Section, greatest, is_multiple, least
 from pavane.validate.specs import indirect_faults
@@ -35,24 +35,35 @@ def _shape_faults(window: Window, formal: Formal) -> Iterator[str]:
 
 
 def slots(section: Section) -> Iterator[Finding]:
-    """The window has the slot's dtype and fits into it."""
+    """The window has the slot's dtype, and what it moves fits: its size, or what the tensor's end leaves of it."""
     for place, domain, step, formal in _transfers(section):
         fifo = section.fifos[step.fifo]
         if fifo.dtype != formal.dtype:
             yield place, f"{formal.name} is {formal.dtype}, the slot {fifo.dtype}"
         if _has_rank(step.window, formal):
-            yield from ((place, text) for text in _fit_faults(step, fifo, domain))
+            yield from ((place, text) for text in _fit_faults(step, fifo, formal, domain))
 
 
-def _fit_faults(step: Load | Store, fifo: Fifo, domain: Domain) -> Iterator[str]:
-    window = step.window
-    rows = window.size[window.row] if 0 <= window.row < len(window.size) else 1
-    if rows > fifo.rows or window.size[-1] > fifo.cols:
-        yield f"a window of {rows} x {window.size[-1]} into a slot of {fifo.rows} x {fifo.cols}"
-    if isinstance(step, Load):
-        first, last = least(step.row, domain), greatest(step.row, domain)
-        if first is None or last is None or first < 0 or last + rows > fifo.rows:
-            yield f"rows {step.row} to {step.row + rows} of a slot of {fifo.rows}"
+def _fit_faults(step: Load | Store, fifo: Fifo, formal: Formal, domain: Domain) -> Iterator[str]:
+    window, last = step.window, len(formal.shape) - 1
+    first = step.row if isinstance(step, Load) else quasi(0)
+    rows = _reaches(first, window, formal, window.row) if 0 <= window.row < last else (first + 1,)
+    if (least(first, domain) or 0) < 0 or not _fits(rows, fifo.rows, domain):
+        yield f"rows from {first} on, {rows[0] - first} of them, of a slot of {fifo.rows}"
+    if not _fits(_reaches(quasi(0), window, formal, last), fifo.cols, domain):
+        yield f"{window.size[-1]} columns of a slot of {fifo.cols}"
+
+
+def _reaches(first: Quasi, window: Window, formal: Formal, dimension: int) -> tuple[Quasi, ...]:
+    """Two bounds on where a dimension of the window ends in the slot: by its size, and by the tensor's end."""
+    start = window.start[dimension]
+    by_size = first + window.size[dimension]
+    return (by_size,) if isinstance(start, Indirect) else (by_size, first + formal.shape[dimension] - start)
+
+
+def _fits(reaches: tuple[Quasi, ...], extent: int, domain: Domain) -> bool:
+    ends = [greatest(reach, domain) for reach in reaches]
+    return any(end is not None and end <= extent for end in ends)
 
 
 def roles(section: Section) -> Iterator[Finding]:
@@ -63,7 +74,7 @@ def roles(section: Section) -> Iterator[Finding]:
 
 
 def blocks(section: Section) -> Iterator[Finding]:
-    """A window of q8_0 starts and ends at whole blocks of its last dimension."""
+    """A window of a type in blocks starts and ends at whole ones of its last dimension."""
     for place, _, step, formal in _transfers(section):
         block, window = block_elements(formal.dtype), step.window
         if block == 1 or not _has_rank(window, formal):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pavane.reject import TargetReject
+from pavane.reject import ArgumentReject, TargetReject
 from pavane.targets.check import check_target
 from pavane.targets.descriptor import MatrixMode, SpatialTarget, target_digest
 from pavane.targets.load import load_target, target_names
@@ -59,17 +59,17 @@ def test_a_host_has_the_cores_that_were_asked_for():
 
 @pytest.mark.parametrize("cores", [0, -1, 100_000])
 def test_an_absurd_number_of_cores_is_refused(cores):
-    with pytest.raises(TargetReject, match="1 to 256"):
+    with pytest.raises(ArgumentReject, match="1 to 256"):
         load_target("host", cores=cores)
 
 
 def test_cores_are_for_the_host():
-    with pytest.raises(TargetReject, match="host"):
+    with pytest.raises(ArgumentReject, match="host"):
         load_target("toy", cores=2)
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(TargetReject, match="host, sn40l, toy"):
+    with pytest.raises(ArgumentReject, match="host, sn40l, toy"):
         load_target("wormhole_n9000")
 
 

@@ -55,7 +55,7 @@ def test_what_an_output_cannot_store() -> None:
     ):
         with pytest.raises(ArgumentReject) as caught:
             g.output("y", value, dtype)
-        assert caught.value.exit_code == 3
+        assert caught.value.exit_code == 2
         assert words in str(caught.value)
     assert g._outputs == []
 
