@@ -1,8 +1,8 @@
 """The order of passes, as data, and the drivers that follow it. Nothing here decides anything.
 
 `PASS_ORDER` takes one section from TEMPLATE to VERIFIED, `JOINING` says what looks at several: `compile_sections` lets
-`pack` and `forward` say where sections and their tensors go, takes each distinct shape through PASS_ORDER once for
-each rectangle, composes, and verifies the whole. An observer sees every step and can change none.
+`shard`, `pack` and `forward` say where sections and their tensors go, takes each distinct shape through PASS_ORDER once
+for each rectangle, composes, and verifies the whole. An observer sees every step and can change none.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pavane.passes.pack import Place, at_place, pack, part_of
 from pavane.passes.persist import persist
 from pavane.passes.place import place
 from pavane.passes.planning import Planning
+from pavane.passes.shard import shard
 from pavane.passes.size_buffers import size_buffers
 from pavane.passes.synthesize_handshakes import synthesize_handshakes
 from pavane.passes.tile import tile
@@ -78,6 +79,7 @@ class Joining(msgspec.Struct, frozen=True):
 
 
 JOINING: tuple[Joining, ...] = (
+    Joining("shard", "what is resident on the sites takes memory that all sections then plan without, waves too"),
     Joining("pack", "which sections run at once says for how many sites each is tiled, so it comes before PASS_ORDER"),
     Joining("forward", "what lies on the sites takes memory that sections then plan without; lifetimes count waves"),
     Joining("compose", "counters, boundaries and arenas are of the whole program, after PASS_ORDER; `verify` follows"),
@@ -113,14 +115,22 @@ def run_passes(
 
 
 def compile_sections(
-    name: str, sections: Sequence[Program], target: SpatialTarget, observer: Observer | None = None
+    name: str,
+    sections: Sequence[Program],
+    target: SpatialTarget,
+    observer: Observer | None = None,
+    beside: Sequence[Sequence[Program]] = (),
 ) -> Program:
-    """TEMPLATE sections, in order, as one VERIFIED program. Raises SpatialReject."""
+    """TEMPLATE sections, in order, as one VERIFIED program. Raises SpatialReject.
+
+    `beside`: the sections of the programs of one deployment, which find weights and caches at the same places.
+    """
     if len(sections) == 1:
         return run_passes(replace(sections[0], name=name), target, observer)
     planning = Planning()
-    packed = pack(sections, target, planning)
-    return compile_joined(name, forward(packed, target, planning), target, planning, observer)
+    sharded = shard(sections, beside, target, planning)
+    packed = pack(sharded.sections, sharded.target, planning)
+    return compile_joined(name, forward(packed, sharded.target, planning), target, planning, observer)
 
 
 def compile_joined(

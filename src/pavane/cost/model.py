@@ -1,31 +1,30 @@
-"""Predicted cycles of a section on a target: the busiest resource of the slowest worker, and the pipeline's fill.
+"""Predicted cycles of a section on a target: those of the worker with most to do, beside all others.
 
-    engine    sum over the worker's steps (load: requests and bytes at the network's rate; fence: DRAM latency;
-              compute: the engine's rates; push: the handover; a bound block: a request and a new stream's latency)
+    engine    what one does, step after step (`event_cycles`)
     dram      bytes of all workers at the rate of the channels that they lie in (workers take the same turn at the same
               time; rows a multiple of a page apart lie in few); what a worker binds beyond its share, at a site's rate;
               each bound block starts with a latency
-    noc       bytes of all stores to every site: a multicast holds the links of the whole grid; the last ones follow
-              everything else
-    section   max(engines, dram) + the time of one turn of every other one of them (DRAM that is addressed
-              in place is read and written as an engine goes: no turns)
+    noc       bytes of all stores to every site: a multicast holds the links of the whole grid
 
-What a row of items needs before its first item (the steps outside the loop over LV_ITEM_X: inputs, gains, a norm) goes
-before them where engines are several: the section is then that, of one row, and the items'.
+Where a site has several engines they overlap, as their FIFOs allow, and the section takes as long as `pipeline` says.
+Where it has one, that does all in turn, while the channels serve it: the section takes as long as the busier of the
+two, and a turn of the other (DRAM that is addressed in place is read and written as the engine goes: no turns).
 
-Integers only. A multicast FIFO is read once a row (column) and sent on; its leader pays the send, the credits and the
-validity posts. On one engine a load that moves bytes, a compute and a store follow each other, which the sum over the
-engine's steps says already.
+Integers only. A multicast FIFO is read once a row (column) and sent on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
+from math import ceil
 
+from pavane.cost.event_cycles import WAITING, event_cycles, site_rate, transfer
+from pavane.cost.pipeline import Timed, pipeline_cycles
 from pavane.cost.spread import Run, Spread, slowest_runs
-from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_channels, event_requests, event_runs, total
+from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_channels, total
 from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y
 from pavane.targets.descriptor import SpatialTarget
 
@@ -51,11 +50,14 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Cycles of the slowest worker, what bounds them, and every resource's busy cycles."""
+    """Cycles of the slowest worker, what bounds them, every resource's busy cycles, and the bytes that all workers move
+    from and to DRAM.
+    """
 
     cycles: int
     bottleneck: str
     busy: tuple[tuple[str, int], ...]
+    dram_bytes: int
 
 
 def predict(
@@ -64,18 +66,28 @@ def predict(
     spread: Spread,
     target: SpatialTarget,
     kinds: Mapping[str, str] | None = None,
+    slots: Mapping[str, int] | None = None,
+    bytes_beside: int = 0,
 ) -> Prediction:
-    """The section's time in these blocks on the sites of `spread`; `kinds`: FIFOs taken to be of another kind."""
+    """The section's time in these blocks on the sites of `spread`.
+
+    `kinds`: FIFOs taken to be of another kind; `slots`: of FIFOs, where not as many as `pipeline.least_slots`;
+    `bytes_beside`: what others move through the channels meanwhile.
+    """
     slowest, everyone = _turns(blocks, spread), _all_turns(blocks)
-    work = [_work(event, slowest, everyone, blocks, spread, target) for event in _of_kinds(events, kinds or {})]
-    whole = _together(work, spread, target)
-    before = [w for w in work if all(var != LV_ITEM_X for var, _ in w.event.nest)]
-    if len(target.engines) == 1 or len(before) in (0, len(work)):
-        return whole
-    rows = sum(count for _, count in slowest[LV_ITEM_Y]) if LV_ITEM_Y in slowest else 1
-    items = whole if rows > 1 else _together([w for w in work if w not in before], spread, target)
-    first = -(-_together(before, spread, target).cycles // max(1, rows))
-    return Prediction(first + items.cycles, whole.bottleneck, whole.busy)
+    own = tuple(_of_kinds(events, kinds or {}))
+    idle = WAITING if len(target.engines) == 1 else (*WAITING, "push")  # who pushes does not wait for the handover
+    work = [_work(event, slowest, everyone, blocks, spread, target) for event in own if event.kind not in idle]
+    busy = _busy(work, spread, target)
+    bottleneck = max(busy, key=lambda name: (busy[name], name))
+    if len(target.engines) == 1:
+        cycles = busy[bottleneck] + (0 if target.alias else _turn_of_the_other(busy, bottleneck, work))
+    else:
+        cycles = max(busy[bottleneck], _overlapping(own, work, slowest, slots or {}, bytes_beside, spread, target))
+    return Prediction(cycles, bottleneck, tuple(sorted(busy.items())), _dram_bytes(work))
+
+
+# --- how much there is to do ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -92,133 +104,24 @@ class _Work:
     bound_bytes: int = 0
 
 
+def _of_kinds(events: Sequence[Event], kinds: Mapping[str, str]) -> Iterator[Event]:
+    for event in events:
+        yield replace(event, fifo_kind=kinds[event.fifo]) if event.fifo in kinds else event
+
+
 def _work(
     event: Event, slowest: Turns, everyone: Turns, blocks: dict[str, Blocks], spread: Spread, target: SpatialTarget
 ) -> _Work:
     cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread))
     turns = max(1, total(event, slowest, lambda n: 1))
-    if event.kind not in ("load", "bind", "store") or (event.home == "sites" and event.kind != "store"):
+    through_memory = event.home == "dram" or (event.home == "sites" and event.kind == "store")
+    if event.kind not in ("load", "bind", "store") or not through_memory:
         return _Work(event, cycles, turns)
     moved = _bytes_of_all(event, everyone, blocks, spread)
     if event.home == "sites":
         return _Work(event, cycles, turns, moved)
     bound = total(event, slowest, partial(event_bytes, event)) if event.kind == "bind" else 0
     return _Work(event, cycles, turns, moved, _channels_at_once(event, blocks, spread, target), bound)
-
-
-def _together(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> Prediction:
-    """Engines, channels and network at once."""
-    busy: dict[str, int] = {}
-    units: dict[str, int] = {}
-    for w in work:
-        busy[w.event.engine] = busy.get(w.event.engine, 0) + w.cycles
-        units[w.event.engine] = max(units.get(w.event.engine, 0), w.turns)
-    stalled = sum(w.turns for w in work if w.event.kind == "bind") * target.dram.latency_cycles
-    through = [w for w in work if w.channels]
-    busy[DRAM] = _streaming_cycles(through, spread, target) + stalled
-    units[DRAM] = max((units[w.event.engine] for w in through), default=1)
-    bounded = _bounded(busy, units, (DRAM,) if target.alias else ())
-    sends = [w for w in work if w.moved_bytes and not w.channels]
-    if not sends:
-        return bounded
-    sending = -(-sum(w.moved_bytes for w in sends) // target.noc.bytes_per_cycle)
-    return _with_sends(bounded, sending, max(w.turns for w in sends))
-
-
-def _streaming_cycles(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> int:
-    """All workers' bytes together, then what the slowest one binds beyond its share; no faster than it can alone."""
-    moved: dict[int, int] = {}
-    for w in work:
-        moved[w.channels] = moved.get(w.channels, 0) + w.moved_bytes
-    bound = sum(w.bound_bytes for w in work)
-    together = sum(-(-size // (channels * target.dram.bytes_per_cycle)) for channels, size in moved.items())
-    alone = max(0, bound - sum(moved.values()) // spread.sites)
-    return max(together + -(-alone // site_rate(target)), -(-bound // site_rate(target)))
-
-
-def _of_kinds(events: Sequence[Event], kinds: Mapping[str, str]) -> Iterator[Event]:
-    for event in events:
-        yield replace(event, fifo_kind=kinds[event.fifo]) if event.fifo in kinds else event
-
-
-def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, spread: Spread) -> int:
-    """Cycles of one turn of an event on its engine."""
-    if event.kind == "matmul":
-        return _matmul_cycles(event, lengths, target)
-    if event.kind == "generic":
-        return _generic_cycles(event, lengths, target)
-    if event.kind == "push":
-        return target.fifos.handover_cycles
-    if event.kind == "fence":
-        return 0 if target.alias or event.home == "sites" else target.dram.latency_cycles
-    if event.kind == "wait":
-        return target.counters.post_cycles
-    if 0 in lengths:
-        return 0
-    if event.kind == "bind":
-        return target.dram.request_cycles + target.dram.latency_cycles
-    if event.home == "sites":
-        return _on_chip_cycles(event, lengths, target)
-    moved = event_bytes(event, lengths)
-    cycles = target.dram.request_cycles * event_requests(event, lengths, target) + -(-moved // site_rate(target))
-    if event.fifo_kind in ("MULTICAST_ROW", "MULTICAST_COLUMN"):
-        cycles += _send_cycles(moved, target, spread.width if event.fifo_kind == "MULTICAST_ROW" else spread.height)
-    return cycles
-
-
-def _on_chip_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
-    """A load of a site's own copy; a store to the copies of all sites, one after the other where none multicasts."""
-    noc, grid = target.noc, target.grid
-    moved = -(-event_bytes(event, lengths) // noc.bytes_per_cycle)
-    requests = target.dram.request_cycles * event_runs(event, lengths)
-    if event.kind == "load":
-        return requests + noc.start_cycles + moved
-    times = 1 if noc.multicast else target.sites
-    return times * (requests + moved) + noc.start_cycles + noc.hop_cycles * (grid.width + grid.height - 2)
-
-
-def site_rate(target: SpatialTarget) -> int:
-    """Bytes a cycle between one site and DRAM when nobody else moves any."""
-    return min(target.noc.bytes_per_cycle, target.dram.channels * target.dram.bytes_per_cycle)
-
-
-def _send_cycles(moved: int, target: SpatialTarget, receivers: int) -> int:
-    noc = target.noc
-    return (
-        noc.start_cycles
-        + (receivers - 1) * noc.hop_cycles
-        + -(-moved // noc.bytes_per_cycle)
-        + 2 * target.counters.post_cycles
-    )
-
-
-def _matmul_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
-    rows, cols, k = lengths
-    if event.mode is None:
-        return -(-rows * cols * k * 2 // _elements_per_cycle(event.engine, target))
-    m, depth, n = event.mode.tile
-    return -(-rows // m) * -(-k // depth) * -(-cols // n) * event.mode.cycles
-
-
-def _generic_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
-    rows, cols, k = lengths
-    outside, inside = event.weights
-    rate = _elements_per_cycle(event.engine, target)
-    return rows * (-(-cols * outside // rate) + cols * -(-k * inside // rate))
-
-
-def _elements_per_cycle(engine: str, target: SpatialTarget) -> int:
-    return next(max(1, e.generic_elements_per_cycle) for e in target.engines if e.name == engine)
-
-
-def _turns(blocks: dict[str, Blocks], spread: Spread) -> Turns:
-    """The slowest worker's turns along every blocked variable."""
-    sites = {LV_ITEM_Y: spread.sites_y, LV_ITEM_X: spread.sites_x}
-    return {var: b.runs(sites.get(var, 1)) for var, b in blocks.items()}
-
-
-def _all_turns(blocks: dict[str, Blocks]) -> Turns:
-    return {var: b.runs(1) for var, b in blocks.items()}
 
 
 def _bytes_of_all(event: Event, everyone: Turns, blocks: dict[str, Blocks], spread: Spread) -> int:
@@ -252,19 +155,88 @@ def _channels_at_once(event: Event, blocks: dict[str, Blocks], spread: Spread, t
     return event_channels(event, (rows, cols), target)
 
 
-def _with_sends(rest: Prediction, sending: int, stores: int) -> Prediction:
-    """Sends to every site take the whole network one after the other, each worker's in so many `stores`: the first ones
-    follow that part of the rest, the last ones follow all of it.
+def _turns(blocks: dict[str, Blocks], spread: Spread) -> Turns:
+    """The slowest worker's turns along every blocked variable."""
+    sites = {LV_ITEM_Y: spread.sites_y, LV_ITEM_X: spread.sites_x}
+    return {var: b.runs(sites.get(var, 1)) for var, b in blocks.items()}
+
+
+def _all_turns(blocks: dict[str, Blocks]) -> Turns:
+    return {var: b.runs(1) for var, b in blocks.items()}
+
+
+# --- every resource's busy cycles -------------------------------------------------------------------------------------
+
+
+def _busy(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> dict[str, int]:
+    """Engines, channels and, where anything is sent to all sites, the network."""
+    busy: dict[str, int] = {}
+    for w in work:
+        busy[w.event.engine] = busy.get(w.event.engine, 0) + w.cycles
+    stalled = sum(w.turns for w in work if w.event.kind == "bind") * target.dram.latency_cycles
+    busy[DRAM] = _streaming_cycles([w for w in work if w.channels], spread, target) + stalled
+    sent = sum(w.moved_bytes for w in work if not w.channels)
+    return {**busy, NOC: -(-sent // target.noc.bytes_per_cycle)} if sent else busy
+
+
+def _dram_bytes(work: Sequence[_Work]) -> int:
+    return sum(w.moved_bytes for w in work if w.channels)
+
+
+def _streaming_cycles(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> int:
+    """All workers' bytes together, then what the slowest one binds beyond its share; no faster than it can alone."""
+    moved: dict[int, int] = {}
+    for w in work:
+        moved[w.channels] = moved.get(w.channels, 0) + w.moved_bytes
+    bound = sum(w.bound_bytes for w in work)
+    together = sum(-(-size // (channels * target.dram.bytes_per_cycle)) for channels, size in moved.items())
+    alone = max(0, bound - sum(moved.values()) // spread.sites)
+    return max(together + -(-alone // site_rate(target)), -(-bound // site_rate(target)))
+
+
+# --- how long it takes ------------------------------------------------------------------------------------------------
+
+
+def _turn_of_the_other(busy: Mapping[str, int], bottleneck: str, work: Sequence[_Work]) -> int:
+    """What an engine does before the channels have anything to do, or these before it."""
+    turns = max(w.turns for w in work)
+    return sum(-(-cycles // turns) for name, cycles in busy.items() if name != bottleneck)
+
+
+def _overlapping(
+    events: Sequence[Event],
+    work: Sequence[_Work],
+    slowest: Turns,
+    slots: Mapping[str, int],
+    bytes_beside: int,
+    spread: Spread,
+    target: SpatialTarget,
+) -> int:
+    works = {id(w.event): w for w in work}
+    beside = Fraction(bytes_beside, max(1, _dram_bytes(work)))
+
+    def cost(event: Event, lengths: Lengths) -> Timed:
+        if event.kind not in ("load", "store"):
+            return Timed(event_cycles(event, lengths, target=target, spread=spread))
+        return _timed(works[id(event)], lengths, slowest, beside, spread, target)
+
+    return pipeline_cycles(events, slowest, slots, target.fifos.handover_cycles, cost)
+
+
+def _timed(
+    w: _Work, lengths: Lengths, slowest: Turns, beside: Fraction, spread: Spread, target: SpatialTarget
+) -> Timed:
+    """A load or store of these lengths; what all workers move meanwhile is to it as all that they move is to all.
+
+    `beside`: bytes that others move for each byte of theirs, which may lie in any channel.
     """
-    cycles = max(rest.cycles + -(-sending // stores), sending + -(-rest.cycles // stores))
-    bottleneck = NOC if sending > rest.cycles else rest.bottleneck
-    return Prediction(cycles, bottleneck, tuple(sorted((*rest.busy, (NOC, sending)))))
-
-
-def _bounded(busy: dict[str, int], units: dict[str, int], at_once: Collection[str]) -> Prediction:
-    """`at_once`: resources whose turns no other one waits for, nor they for others'."""
-    bottleneck = max(busy, key=lambda name: (busy[name], name))
-    in_turns = [name for name in busy if name not in at_once]
-    longest = max(in_turns, key=lambda name: (busy[name], name))
-    fill = sum(-(-busy[name] // max(1, units[name])) for name in in_turns if name != longest)
-    return Prediction(max(busy[bottleneck], busy[longest] + fill), bottleneck, tuple(sorted(busy.items())))
+    found = transfer(w.event, lengths, target, spread)
+    own = max(1, total(w.event, slowest, partial(event_bytes, w.event)))
+    moved = -(-event_bytes(w.event, lengths) * w.moved_bytes // own)
+    if w.event.home != "dram":
+        return Timed(
+            found.request_cycles, found.link_cycles, -(-moved // target.noc.bytes_per_cycle), found.way_cycles, True
+        )
+    rate = target.dram.bytes_per_cycle
+    shared = -(-moved // (w.channels * rate)) + ceil(moved * beside / (target.dram.channels * rate))
+    return Timed(found.request_cycles, found.link_cycles, shared, found.way_cycles + target.dram.latency_cycles)

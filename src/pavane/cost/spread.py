@@ -52,12 +52,18 @@ def spread_items(items_y: int, items_x: int, grid: Grid, only_grid: bool = False
 
 
 def _fitted(mapping: ItemMapping, items_y: int, items_x: int, grid: Grid) -> Spread:
-    """No wider or higher than there are items for."""
+    """On the fewest sites with which the busiest one has no more turns: what every site reads is read less often."""
     if mapping == "GRID":
-        return Spread(mapping, min(grid.width, max(1, items_x)), min(grid.height, max(1, items_y)))
-    count = max(1, items_x if mapping == "LINEAR_X" else items_y)
-    width = min(grid.width, count)
-    return Spread(mapping, width, min(grid.height, _ceil(count, width)))
+        return Spread(mapping, _fewest(items_x, grid.width), _fewest(items_y, grid.height))
+    sites = _fewest(items_x if mapping == "LINEAR_X" else items_y, grid.width * grid.height)
+    heights = range(_ceil(sites, grid.width), grid.height + 1)
+    height = min(heights, key=lambda h: (_ceil(sites, h) * h, h))
+    return Spread(mapping, _ceil(sites, height), height)
+
+
+def _fewest(items: int, sites: int) -> int:
+    """As many of the sites as take the items in as few turns as all of them."""
+    return _ceil(max(1, items), _ceil(max(1, items), sites))
 
 
 def slowest_runs(extent: int, block: int, sites: int) -> tuple[Run, ...]:

@@ -10,7 +10,7 @@ of the whole work grid.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 from typing import Literal
@@ -22,14 +22,18 @@ from pavane.ir.program import (
     LV_ITEM_Y,
     Compute,
     Fence,
+    Front,
     Generic,
     Home,
+    Init,
     Load,
     Loop,
     MatmulTiles,
     Node,
+    Pop,
     Program,
     Push,
+    Reserve,
     Send,
     Shape,
     Span,
@@ -40,12 +44,13 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Quasi
 from pavane.ir.types import row_bytes
-from pavane.ir.walk import named
+from pavane.ir.walk import bodies, leaves, named
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
 from pavane.targets.fidelity import buffer_bits
 
-Kind = Literal["load", "bind", "store", "fence", "push", "wait", "matmul", "generic"]
-FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "div")
+Kind = Literal["load", "bind", "store", "fence", "reserve", "push", "front", "pop", "wait", "init", "matmul", "generic"]
+_HANDOVERS: dict[type, Kind] = {Reserve: "reserve", Push: "push", Front: "front", Pop: "pop"}
+FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf")
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,13 @@ class Dim:
 
 @dataclass(frozen=True)
 class Event:
-    """One step in its loops: `nest` pairs a loop variable with its turns at the symbols' expected values.
+    """One step in its loops: `nest` pairs a loop variable with its turns at the symbols' expected values, `loops` says
+    which loops of the section these are.
 
     `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction. `line`: elements
     from one row of a window to the next. `items`: the item variables that the window moves with. `home`: where the
-    tensor of a load or store lies; of a fence, "sites" when it ends nothing that goes to DRAM.
+    tensor of a load or store lies (`shard_bytes`: in such blocks); of a fence, "sites" when it ends nothing that goes
+    to DRAM.
     """
 
     kind: Kind
@@ -77,6 +84,8 @@ class Event:
     line: int = 0
     items: tuple[str, ...] = ()
     home: Home = "dram"
+    shard_bytes: int = 0
+    loops: tuple[int, ...] = ()
 
 
 Lengths = tuple[int, ...]
@@ -121,13 +130,14 @@ def total(event: Event, turns: Turns, cost: Callable[[Lengths], int]) -> int:
         count = times
         for _, (_, turns_here) in combination:
             count *= turns_here
-        found += count * cost(tuple(_length(dim, lengths) for dim in event.dims))
+        found += count * cost(lengths_of(event, lengths))
     return found
 
 
-def _length(dim: Dim, lengths: Mapping[str, int | None]) -> int:
-    chosen = lengths.get(dim.var)
-    return dim.size if chosen is None else chosen
+def lengths_of(event: Event, lengths: Mapping[str, int | None]) -> Lengths:
+    """The dimensions where blocks along variables are so long; None, or no word: as written."""
+    chosen = (lengths.get(dim.var) for dim in event.dims)
+    return tuple(dim.size if length is None else length for dim, length in zip(event.dims, chosen, strict=True))
 
 
 class _Reading:
@@ -144,14 +154,20 @@ class _Reading:
         self._filled = _filled_from(shape)
         self._bits = buffer_bits(shape)
         self._expected = expected
+        self._carries = {c.name: c for c in shape.carries}
+        self._written = _written_by(shape)
+        self._numbers = iter(range(1 << 30))
 
-    def body(self, body: tuple[Node, ...], engine: Engine, nest: tuple[tuple[str, int], ...]) -> Iterator[Event]:
+    def body(
+        self, body: tuple[Node, ...], engine: Engine, nest: tuple[tuple[str, int], ...], loops: tuple[int, ...] = ()
+    ) -> Iterator[Event]:
         for node in body:
             if isinstance(node, Loop):
-                trips = max(0, self._value(node.extent))
-                yield from self.body(node.body, engine, (*nest, (node.var, trips)))
+                trips, number = max(0, self._value(node.extent)), next(self._numbers)
+                yield from self.body(node.body, engine, (*nest, (node.var, trips)), (*loops, number))
             else:
-                yield from self._step(node, engine, nest)
+                for event in self._step(node, engine, nest):
+                    yield replace(event, loops=loops)
 
     def _step(self, step: Step, engine: Engine, nest: tuple[tuple[str, int], ...]) -> Iterator[Event]:
         if isinstance(step, Load | Store):
@@ -159,13 +175,16 @@ class _Reading:
             kind: Kind = "store" if isinstance(step, Store) else "bind" if fifo.kind == "ALIAS" else "load"
             dims, line = self._window(step.tensor, step.window, nest), self._line(step.tensor, step.window)
             items = tuple(var for var in (LV_ITEM_X, LV_ITEM_Y) if _moves_with(step, var))
-            home = named(self._formals, step.tensor).home
-            self._open = "dram" if home == "dram" else self._open
+            formal = named(self._formals, step.tensor)
+            self._open = "dram" if formal.home == "dram" else self._open
             yield Event(
-                kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line, items=items, home=home
-            )
-        elif isinstance(step, Push):
-            yield Event("push", engine.name, nest)
+                kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line, items=items,
+                home=formal.home, shard_bytes=formal.shard_bytes,
+            )  # fmt: skip
+        elif isinstance(step, Reserve | Push | Front | Pop):
+            yield Event(_HANDOVERS[type(step)], engine.name, nest, fifo=step.fifo)
+        elif isinstance(step, Init):
+            yield Event("init", engine.name, nest, self._carried(step.carry, nest))
         elif isinstance(step, Fence):
             yield Event("fence", engine.name, nest, home=self._open)
             self._open = "sites"
@@ -182,6 +201,15 @@ class _Reading:
         reduces = [e.extent for e in _reductions(op.expr)]
         depth = Dim(max((self._value(extent) for extent in reduces), default=1))
         return Event("generic", engine.name, nest, (rows, cols, depth), weights=generic_weights(op.expr, engine))
+
+    def _carried(self, name: str, nest: tuple[tuple[str, int], ...]) -> tuple[Dim, Dim]:
+        """Rows and columns of a carry: those that an op writes at once step as that op does."""
+        carry, op = self._carries[name], self._written[name]
+        rows, cols = self._span(op.rows, nest), self._span(op.cols, nest)
+        return (
+            rows if rows.var and rows.size == carry.rows else Dim(carry.rows),
+            cols if cols.var and cols.size == carry.cols else Dim(carry.cols),
+        )
 
     def _mode(self, op: MatmulTiles, engine: Engine) -> MatrixMode | None:
         """The mode for the types and widths of the operands; None: priced as element-wise work."""
@@ -246,6 +274,12 @@ def _filled_from(shape: Shape) -> dict[str, str]:
     return found
 
 
+def _written_by(shape: Shape) -> dict[str, Generic | MatmulTiles]:
+    """An op that writes each carry."""
+    steps = (step for _, body in bodies(shape) for _, step in leaves(body))
+    return {step.op.dst.name: step.op for step in steps if isinstance(step, Compute)}
+
+
 def _reductions(expr: Expr) -> Iterator[Reduce]:
     if isinstance(expr, Reduce):
         yield expr
@@ -289,6 +323,15 @@ def event_bytes(event: Event, lengths: Lengths) -> int:
     """Bytes that a load, bind or store of these lengths touches."""
     rows, cols = lengths
     return rows * row_bytes(event.dtype, cols)
+
+
+def event_shards(event: Event, lengths: Lengths) -> int:
+    """How many blocks a window of what is sharded touches that begins with a block: each is on a site of its own."""
+    rows, cols = lengths
+    width, pitch = row_bytes(event.dtype, cols), row_bytes(event.dtype, event.line)
+    if event_runs(event, lengths) == 1:
+        return -(-rows * width // event.shard_bytes)
+    return min(rows, -(-rows * pitch // event.shard_bytes)) * -(-width // event.shard_bytes)
 
 
 def event_channels(event: Event, lengths: Lengths, target: SpatialTarget) -> int:

@@ -34,18 +34,23 @@ def arena(sizes: Mapping[str, int], lives: Lifetimes, alignment_bytes: int) -> A
 
 
 def end_of_memory(
-    resident: Mapping[str, int], passing: Mapping[str, int], lives: Lifetimes, memory_bytes: int, alignment_bytes: int
+    lasting: Sequence[Mapping[str, int]],
+    passing: Mapping[str, int],
+    lives: Lifetimes,
+    memory_bytes: int,
+    alignment_bytes: int,
 ) -> Arena:
     """Local addresses of what lies on the sites, from the end of their memory down, and the bytes that it takes there.
 
-    What is `resident` (weights) comes first, by name: so programs that keep the same weights on the sites find them
-    at the same places. What is `passing` shares an arena below.
+    What is `lasting` comes first, table after table, each by name: so programs that keep the same tensors of a table
+    there, and of those before it, find them at the same places. What is `passing` shares an arena below.
     """
     offsets: dict[str, int] = {}
     end = memory_bytes
-    for name in sorted(resident):
-        end = (end - resident[name]) // alignment_bytes * alignment_bytes
-        offsets[name] = end
+    for table in lasting:
+        for name in sorted(table):
+            end = (end - table[name]) // alignment_bytes * alignment_bytes
+            offsets[name] = end
     below = arena(passing, lives, alignment_bytes)
     if passing:
         end = (end - below.bytes) // alignment_bytes * alignment_bytes

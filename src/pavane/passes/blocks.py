@@ -49,7 +49,7 @@ class Stepping:
     known to fit).
 
     `grows`: dimensions of FIFO slots and carries that are one block long. `fine`: any block is legal, not only whole
-    tiles. `whole_blocks`: a block is a multiple of this, or the whole extent (q8_0 columns).
+    tiles. `whole_blocks`: a block is a multiple of this, or the whole extent (columns of types in blocks).
     """
 
     var: str

@@ -47,7 +47,7 @@ from pavane.ir.quasi import quasi
 from pavane.ir.rects import Site, constant_rect, rectangles, site_in
 from pavane.ir.walk import leaves, named, symbol_domain
 from pavane.passes.arena import arena, end_of_memory
-from pavane.passes.memory_beside import require_memory, tensor_bytes
+from pavane.passes.memory_beside import bytes_at_home, require_memory
 from pavane.passes.section import uses
 from pavane.reject import ComposeReject, OutOfCounters
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -139,16 +139,17 @@ def _phases(program: Program, target: SpatialTarget) -> tuple[int, ...]:
 
 
 def _lay_out_scratch(program: Program, phases: tuple[int, ...], target: SpatialTarget) -> tuple[Tensor, ...]:
-    """Offsets in the arenas (first fit, in order of first use, over phases), and of weights that lie on the sites."""
+    """Offsets in the arenas (first fit, in order of first use, over phases), and of what lasts on the sites."""
     domain, lives = symbol_domain(program), _lifetimes(program, phases)
     sizes: dict[tuple[Home, bool], dict[str, int]] = {}
     for tensor in program.tensors:
         kind = tensor.home, tensor.role == "SCRATCH"
-        sizes.setdefault(kind, {})[tensor.name] = tensor_bytes(tensor, domain)
+        sizes.setdefault(kind, {})[tensor.name] = bytes_at_home(tensor, domain, target)
     beside = arena(sizes.get(("dram", True), {}), lives, target.dram.alignment_bytes)
     require_memory(program.name, program.tensors, domain, target, beside.bytes)
-    weights, results = (sizes.get(("sites", passing), {}) for passing in (False, True))
-    local = end_of_memory(weights, results, lives, target.memory.bytes, target.memory.alignment_bytes)
+    lasting = [sizes.get(kind, {}) for kind in (("sharded", False), ("sites", False))]
+    results = sizes.get(("sites", True), {})
+    local = end_of_memory(lasting, results, lives, target.memory.bytes, target.memory.alignment_bytes)
     offsets = beside.offsets | local.offsets
     return tuple(replace(t, offset=offsets[t.name]) if t.name in offsets else t for t in program.tensors)
 

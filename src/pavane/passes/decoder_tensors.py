@@ -11,17 +11,16 @@ import msgspec
 
 from pavane.ir.program import Program, Symbol, Tensor, Transition
 from pavane.ir.quasi import Quasi, quasi
-from pavane.ir.types import Q8_BLOCK, Contract, DType
+from pavane.ir.types import Contract, DType, block_elements
 from pavane.passes.template import extents
 from pavane.reject import ArgumentReject, ModelReject
 from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.prompt_rows import prompt_rows
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
 
-MOST_ROWS = 32
-CACHE_SLACK = MOST_ROWS - 1  # every pair (pos, rows) stays inside a cache
 CACHE_DTYPE: DType = "f16"
 ROPE_TABLE, LOCAL_ROPE_TABLE = "rope", "local_rope"
-PRODUCT_DTYPES = ("f32", "f16", "bf16", "q8_0")
+PRODUCT_DTYPES = ("f32", "f16", "bf16", "q8_0", "bfp8", "bfp4")
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -59,7 +58,8 @@ class Decoder(msgspec.Struct, frozen=True):
 
     def cache(self, layer: int, which: str) -> Tensor:
         """Keys or values of all positions; an epoch writes its own rows."""
-        shape = extents(self.context + CACHE_SLACK, self.config.kv_heads, self.config.head_width)
+        slack = prompt_rows(self.target)[-1] - 1  # every pair (pos, rows) stays inside
+        shape = extents(self.context + slack, self.config.kv_heads, self.config.head_width)
         name = f"layers.{layer}.{which}_cache"
         return Tensor(name, shape, CACHE_DTYPE, "STATE", transition=Transition(self.position, self.rows))
 
@@ -79,12 +79,16 @@ def decoder_context(
     rows: int | str,
     contract: Contract,
     context: int,
+    most_rows: int | None = None,
 ) -> Decoder:
-    """Check the arguments and the weights; every fault of the weights is named."""
-    _check_arguments(config, rows, contract, context)
+    """Check the arguments and the weights; every fault of the weights is named. `most_rows`: of a symbol, one of
+    `prompt_rows` (default: the greatest).
+    """
+    _check_arguments(config, rows, contract, context, prompt_rows(target)[-1])
     symbols: tuple[Symbol, ...] = (Symbol("pos", 0, context - 1, context // 2),)
     if isinstance(rows, str):
-        symbols = (*symbols, Symbol(rows, 1, MOST_ROWS, MOST_ROWS))
+        most = most_rows or prompt_rows(target)[-1]
+        symbols = (*symbols, Symbol(rows, 1, most, most))
     given = {name: (shape, dtype) for name, shape, dtype in weights.tensors}
     expected = expected_weights(config)
     faults = [fault for name, shape in expected for fault in _faults(name, shape, given)]
@@ -138,17 +142,19 @@ def _faults(name: str, shape: tuple[int, ...], given: dict[str, tuple[tuple[int,
     allowed = PRODUCT_DTYPES if len(shape) == 2 else ("f32",)
     if dtype not in allowed:
         return (f"{name}: stored as {dtype}, needed one of {', '.join(allowed)}",)
-    if dtype == "q8_0" and shape[-1] % Q8_BLOCK:
-        return (f"{name}: q8_0 with rows of {shape[-1]}, needed a multiple of {Q8_BLOCK}",)
+    if shape[-1] % block_elements(dtype):
+        return (f"{name}: {dtype} with rows of {shape[-1]}, needed a multiple of {block_elements(dtype)}",)
     return ()
 
 
-def _check_arguments(config: DecoderConfig, rows: int | str, contract: str, context: int) -> None:
+def _check_arguments(config: DecoderConfig, rows: int | str, contract: str, context: int, most_rows: int) -> None:
     if context < 1:
         raise ArgumentReject("a context has at least one position", needed="1", available=str(context))
-    if isinstance(rows, int) and not 1 <= rows <= MOST_ROWS:
+    if isinstance(rows, int) and not 1 <= rows <= most_rows:
         raise ArgumentReject(
-            "an epoch has 1 to 32 rows", needed=f"{rows} rows", remedy="give 1 to 32, or the symbol 'rows'"
+            f"an epoch has 1 to {most_rows} rows",
+            needed=f"{rows} rows",
+            remedy=f"give 1 to {most_rows}, or the symbol 'rows'",
         )
     if contract not in ("FLOAT", "INT8_ACTIVATIONS"):
         raise ArgumentReject(f"no contract is named {contract!r}", remedy="FLOAT or INT8_ACTIVATIONS")

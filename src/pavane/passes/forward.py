@@ -3,12 +3,13 @@
 A SCRATCH tensor may have a copy on every site: its producers send each block to all sites, its consumers read their
 own. So any partition of the one side meets any of the other, any number of readers is served, and nothing crosses
 the memory beside the chip. A WEIGHT that every reader needs (a gain) may lie there too, for good, where all that are
-used alike fit. For each tensor the time of the waves that touch it, on the sites and beside the chip, each
-section with the plan that is best then: the sites are worth it when that is less. Asked twice: with all others beside
-the chip, then with the others where the first answers put them. Those that gain most a byte come first, until their
-arena (by lifetime, counted in waves) would take more than half of a site's memory. The sections are then planned again
-with what is left of it; the same with half of that memory, a quarter and so on, and with none: what takes least in
-all is taken.
+used alike fit. What it costs is memory: the arena of the copies (by lifetime, counted in waves) is taken from what
+sections are planned with.
+
+What is compared is the predicted time of all waves (`wave_costs`), each section with the plan that is best in the
+memory that is left; where that is the same, the traffic beside the chip. Tensors that are used alike move together.
+Those that gain most a byte are tried first; each goes to the sites, or comes back, where that costs less, until none
+by itself would.
 
 Refuses never: what does not fit or does not pay stays beside the chip. Where engines address memory in place there is
 nothing to bring closer.
@@ -16,24 +17,25 @@ nothing to bring closer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from msgspec.structs import replace
 
-from pavane.ir.program import Home, Join, Program, Tensor
+from pavane.ir.program import Join, Program, Tensor
 from pavane.ir.walk import symbol_domain
 from pavane.passes.arena import Lifetimes, end_of_memory
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.memory_beside import tensor_bytes
-from pavane.passes.pack import Packed, Place, part_of, with_join
+from pavane.passes.pack import Packed, with_join
 from pavane.passes.planning import Planning
+from pavane.passes.wave_costs import WaveCost, WaveCosts, cost_of_all
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.restrict import restricted
 
-_ROUNDS = 2
-_HALVINGS = 4
+_MOST_ROUNDS = 8
+ON_SITES, BESIDE = "a copy on every site", "beside the chip"
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,18 @@ def forward(packed: Packed, target: SpatialTarget, planning: Planning) -> Forwar
     """Decide for every tensor between sections where it lies."""
     if target.alias:
         return Forwarded(packed, target)
-    names: frozenset[str] = frozenset()
-    for _ in range(_ROUNDS):
-        rest = with_copies(packed, names, target)
-        found = candidates(rest.packed, rest.target, planning)
-        wanted = sorted((c for c in found if c.on_sites < c.beside), key=lambda c: c.order)
-        names = _that_fit(packed, wanted, usable_bytes(target) >> 1, target)
-    choices = (_that_fit(packed, wanted, usable_bytes(target) >> 1 + n, target) for n in range(_HALVINGS))
-    best = min(
-        dict.fromkeys((*choices, frozenset[str]())), key=lambda n: _total(with_copies(packed, n, target), planning)
-    )
-    moved = with_copies(packed, best, target)
-    return Forwarded(_recorded(moved.packed, found, best), moved.target)
+    moving = _Moving(packed, target, planning)
+    chosen: frozenset[str] = frozenset()
+    candidates = sorted(moving.candidates(), key=moving.order)
+    for _ in range(_MOST_ROUNDS):
+        before = chosen
+        for candidate in candidates:
+            chosen = moving.better(chosen, chosen ^ candidate.names)
+        if chosen == before:
+            break
+    moved = with_copies(packed, chosen, target)
+    joins = {name: join for c in candidates if (join := moving.join(c, chosen)) is not None for name in c.tensors}
+    return Forwarded(_recorded(moved.packed, joins), moved.target)
 
 
 def with_copies(packed: Packed, names: frozenset[str], target: SpatialTarget) -> Forwarded:
@@ -70,76 +72,93 @@ def with_copies(packed: Packed, names: frozenset[str], target: SpatialTarget) ->
     return Forwarded(moved, restricted(target, memory_bytes=target.memory.bytes - taken))
 
 
-def _total(forwarded: Forwarded, planning: Planning) -> int:
-    """Predicted cycles of all sections, one wave after the other; more than any where one has no plan."""
-    waves: dict[int, int] = {}
-    packed = forwarded.packed
-    for section, place, wave in zip(packed.sections, packed.places, packed.waves, strict=True):
-        prediction = planning.predicted(section, part_of(forwarded.target, place))
-        if prediction is None:
-            return 1 << 62
-        waves[wave] = max(waves.get(wave, 0), prediction.cycles)
-    return sum(waves.values())
-
-
-# --- candidates -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A section of a wave: what it is but for names, its rectangle, and which of its formals a tensor is bound to."""
-
-    key: str
-    place: Place
-    formals: tuple[int, ...]
-
-
-_Wave = tuple[_Member, ...]
+# --- the choice -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Tensors of equal users, the cycles of the waves that touch one of them, the bytes of one."""
+    """Tensors that are used alike, in order of first use; the bytes of one; the waves that touch them, by number."""
 
-    tensors: tuple[Tensor, ...]
-    users: tuple[str, ...]
-    on_sites: int
-    beside: int
+    tensors: tuple[str, ...]
     bytes: int
+    waves: tuple[int, ...]
 
     @property
-    def order(self) -> tuple[Fraction, str]:
-        return Fraction(self.on_sites - self.beside, self.bytes), self.tensors[0].name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(tensor.name for tensor in self.tensors)
+    def names(self) -> frozenset[str]:
+        return frozenset(self.tensors)
 
 
-def candidates(packed: Packed, target: SpatialTarget, planning: Planning) -> tuple[Candidate, ...]:
-    """Every tensor that may move, the others where they are; those with equal users are one candidate."""
-    waves, sections = _waves(packed, planning), {planning.key(s): s for s in reversed(packed.sections)}
-    alike: dict[tuple[tuple[_Wave, ...], int, str], list[Tensor]] = {}
-    for tensor, size in _sizes(packed).items():
-        alike.setdefault((waves.get(tensor.name, ()), size, tensor.role), []).append(tensor)
-    known: dict[tuple[_Wave, Home], int | None] = {}
+class _Moving:
+    """What it costs to have tensors here or there; remembers what it was asked."""
 
-    def cycles(of: Sequence[_Wave], home: Home) -> int | None:
-        for wave in of:
-            if (wave, home) not in known:
-                known[wave, home] = _wave_cycles(wave, home, sections, target, planning)
-        times = [time for wave in of if (time := known[wave, home]) is not None]
-        return sum(times) if times and len(times) == len(of) else None
+    def __init__(self, packed: Packed, target: SpatialTarget, planning: Planning) -> None:
+        self._packed, self._target = packed, target
+        self._waves = WaveCosts(packed, planning)
+        self._sizes, self._lives = _sizes(packed), _lifetimes(packed)
+        self._known: dict[frozenset[str], tuple[WaveCost, ...] | None] = {}
 
-    found = []
-    for (of, size, role), tensors in alike.items():
-        if role == "WEIGHT" and len(tensors) * size > usable_bytes(target) >> 1:
-            continue
-        on_sites, beside = cycles(of, "sites"), cycles(of, "dram")
-        if on_sites is not None and beside is not None:
-            users = dict.fromkeys(sections[m.key].shapes[0].name for wave in of for m in wave if m.formals)
-            found.append(Candidate(tuple(tensors), tuple(users), on_sites, beside, size))
-    return tuple(found)
+    def candidates(self) -> list[Candidate]:
+        """Every tensor that may move; of weights only those of which all that are used alike fit."""
+        alike: dict[tuple[object, int, str], list[str]] = {}
+        for tensor, size in self._sizes.items():
+            alike.setdefault((self._waves.users(tensor.name), size, tensor.role), []).append(tensor.name)
+        found = []
+        for (_, size, role), names in alike.items():
+            if role != "WEIGHT" or len(names) * size <= usable_bytes(self._target):
+                waves = sorted({wave for name in names for wave in self._waves.touching(name)})
+                found.append(Candidate(tuple(names), size, tuple(waves)))
+        return found
+
+    def order(self, candidate: Candidate) -> tuple[Fraction, str]:
+        """What the candidate gains a byte by itself, most first."""
+        apart, here = self.costs(frozenset()), self._alone(candidate)
+        if apart is None or here is None:
+            return Fraction(0), candidate.tensors[0]
+        gain = _cycles(apart, candidate.waves) - sum(cost.cycles for cost in here)
+        return Fraction(-gain, candidate.bytes), candidate.tensors[0]
+
+    def better(self, names: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+        """Whichever of the two costs less; the first where they cost the same."""
+        costs, other_costs = self.costs(names), self.costs(others)
+        if other_costs is None:
+            return names
+        return others if costs is None or cost_of_all(other_costs) < cost_of_all(costs) else names
+
+    def costs(self, names: frozenset[str]) -> tuple[WaveCost, ...] | None:
+        """Of every wave with these tensors on the sites; None where a section has no plan left."""
+        if names not in self._known:
+            self._known[names] = self._waves.all(names, self._left(names))
+        return self._known[names]
+
+    def _left(self, names: frozenset[str]) -> SpatialTarget:
+        sizes = {tensor: size for tensor, size in self._sizes.items() if tensor.name in names}
+        taken = _taken_bytes(sizes, self._lives, self._target)
+        return restricted(self._target, memory_bytes=max(0, self._target.memory.bytes - taken))
+
+    def _alone(self, candidate: Candidate) -> tuple[WaveCost, ...] | None:
+        """Its waves where it takes no memory."""
+        return self._waves.some(candidate.waves, candidate.names, self._target)
+
+    def join(self, candidate: Candidate, chosen: frozenset[str]) -> Join | None:
+        """The time of the waves that the candidate changes, as chosen and with it the other way."""
+        users = dict.fromkeys(name for wave in candidate.waves for name in self._waves.names(wave, candidate.names))
+        what = f"forward {candidate.tensors[0]} ({', '.join(users)})"
+        mine, other = self.costs(chosen), self.costs(chosen ^ candidate.names)
+        if mine is None:
+            return None
+        if other is None:
+            alone = self._alone(candidate)
+            waves = candidate.waves
+            return None if alone is None else Join(
+                what, f"{BESIDE}, for want of room", _cycles(mine, waves), ON_SITES, sum(cost.cycles for cost in alone)
+            )  # fmt: skip
+        changed = {*candidate.waves, *(number for number, cost in enumerate(mine) if cost != other[number])}
+        taken, not_taken = (ON_SITES, BESIDE) if candidate.names <= chosen else (BESIDE, ON_SITES)
+        return Join(what, taken, _cycles(mine, changed), not_taken, _cycles(other, changed))
+
+
+def _cycles(costs: Sequence[WaveCost], waves: Iterable[int]) -> int:
+    return sum(costs[wave].cycles for wave in waves)
 
 
 def _sizes(packed: Packed) -> dict[Tensor, int]:
@@ -148,68 +167,16 @@ def _sizes(packed: Packed) -> dict[Tensor, int]:
     for section in packed.sections:
         domain = symbol_domain(section)
         for tensor in section.tensors:
-            if tensor.role in ("SCRATCH", "WEIGHT") and tensor.name not in sizes:
+            if tensor.role in ("SCRATCH", "WEIGHT") and tensor.home != "sharded" and tensor.name not in sizes:
                 sizes[tensor.name] = tensor, tensor_bytes(tensor, domain)
     return dict(sizes.values())
-
-
-def _waves(packed: Packed, planning: Planning) -> dict[str, tuple[_Wave, ...]]:
-    """Of each tensor the waves that touch it."""
-    together: dict[int, list[Program]] = {}
-    for section, wave in zip(packed.sections, packed.waves, strict=True):
-        together.setdefault(wave, []).append(section)
-    places = iter(packed.places)
-    found: dict[str, list[_Wave]] = {}
-    for sections in together.values():
-        members = [(section, planning.key(section), next(places)) for section in sections]
-        for name in dict.fromkeys(b.tensor for section in sections for b in section.instances[0].bindings):
-            touched = tuple(_Member(key, place, _formals(section, name)) for section, key, place in members)
-            found.setdefault(name, []).append(touched)
-    return {name: tuple(waves) for name, waves in found.items()}
-
-
-def _formals(section: Program, tensor: str) -> tuple[int, ...]:
-    """The formals that are bound to a tensor, by number."""
-    bound = {b.formal for b in section.instances[0].bindings if b.tensor == tensor}
-    return tuple(i for i, formal in enumerate(section.shapes[0].formals) if formal.name in bound)
-
-
-def _wave_cycles(
-    wave: _Wave, home: Home, sections: Mapping[str, Program], target: SpatialTarget, planning: Planning
-) -> int | None:
-    """A wave's time with its tensor there, each member with the plan that is best then; None where one has none."""
-    slowest = 0
-    for member in wave:
-        section = sections[member.key]
-        (shape,) = section.shapes
-        formals = tuple(replace(f, home=home) if i in member.formals else f for i, f in enumerate(shape.formals))
-        moved = replace(section, shapes=(replace(shape, formals=formals),))
-        prediction = planning.predicted(moved, part_of(target, member.place))
-        if prediction is None:
-            return None
-        slowest = max(slowest, prediction.cycles)
-    return slowest
-
-
-# --- the choice -------------------------------------------------------------------------------------------------------
-
-
-def _that_fit(packed: Packed, wanted: Sequence[Candidate], most_bytes: int, target: SpatialTarget) -> frozenset[str]:
-    """The first of the wanted that take no more than the bytes."""
-    lives = _lifetimes(packed)
-    chosen: dict[Tensor, int] = {}
-    for candidate in wanted:
-        more = chosen | dict.fromkeys(candidate.tensors, candidate.bytes)
-        if _taken_bytes(more, lives, target) <= most_bytes:
-            chosen = more
-    return frozenset(tensor.name for tensor in chosen)
 
 
 def _taken_bytes(sizes: Mapping[Tensor, int], lives: Lifetimes, target: SpatialTarget) -> int:
     """What tensors take of a site's memory."""
     weights = {tensor.name: size for tensor, size in sizes.items() if tensor.role == "WEIGHT"}
     results = {tensor.name: size for tensor, size in sizes.items() if tensor.role != "WEIGHT"}
-    return end_of_memory(weights, results, lives, target.memory.bytes, target.memory.alignment_bytes).bytes
+    return end_of_memory([weights], results, lives, target.memory.bytes, target.memory.alignment_bytes).bytes
 
 
 def _lifetimes(packed: Packed) -> dict[str, tuple[int, int]]:
@@ -231,25 +198,11 @@ def _with_homes(section: Program, names: frozenset[str]) -> Program:
     return replace(section, tensors=tensors, shapes=(replace(shape, formals=formals),))
 
 
-def _recorded(packed: Packed, candidates: Sequence[Candidate], chosen: frozenset[str]) -> Packed:
-    """Each comparison, as a join of the sections that touch the tensor."""
-    joins: dict[str, Join] = {}
-    for candidate in candidates:
-        join = _join(candidate, chosen)
-        joins.update((name, join) for name in candidate.names)
+def _recorded(packed: Packed, joins: Mapping[str, Join]) -> Packed:
+    """Each comparison, as a join of the sections that touch one of its tensors."""
     sections = []
     for section in packed.sections:
-        touched = dict.fromkeys(b.tensor for b in section.instances[0].bindings)
-        for name in touched:
+        for name in dict.fromkeys(b.tensor for b in section.instances[0].bindings):
             section = with_join(section, joins.get(name))
         sections.append(section)
     return packed.with_sections(sections)
-
-
-def _join(candidate: Candidate, chosen: frozenset[str]) -> Join:
-    what = f"forward {candidate.names[0]} ({', '.join(candidate.users)})"
-    here, beside = ("a copy on every site", candidate.on_sites), ("beside the chip", candidate.beside)
-    if candidate.names[0] in chosen:
-        return Join(what, *here, *beside)
-    no_room = candidate.on_sites < candidate.beside
-    return Join(what, "beside the chip, for want of room" if no_room else beside[0], candidate.beside, *here)

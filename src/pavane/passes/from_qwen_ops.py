@@ -8,8 +8,8 @@
 
 Covers Llama, SmolLM, Mistral, Qwen2, Qwen3 and Gemma kinds: grouped heads, biases, norms of heads, both rope pairings,
 sliding windows with a rope of their own, tied embeddings, scaled embeddings. Each weight moves as it is stored (f32,
-f16, bf16 or q8_0). What an epilogue needs in several Generics is cut through carries marked `cut`. Sections of
-different layers have equal shapes; only bindings differ.
+f16, bf16, q8_0, and block floats where the target takes them). What an epilogue needs in several Generics is cut
+through carries marked `cut`. Sections of different layers have equal shapes; only bindings differ.
 
 Refusals: `ModelReject` (a weight is missing, misshapen or of a type without a product), `ArgumentReject` (rows,
 context), `NoEngine`, `ComposeReject` (weights and caches do not fit beside the chip).
@@ -22,6 +22,7 @@ from pavane.passes.decoder_ends import embedding, logits, rope_tables
 from pavane.passes.decoder_layer import attention_part, feed_forward_part
 from pavane.passes.decoder_tensors import Forward, decoder_context
 from pavane.passes.memory_beside import require_memory
+from pavane.passes.stored_types import require_types
 from pavane.passes.template import symbols_domain
 from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
@@ -36,10 +37,12 @@ def decoder_sections(
     contract: Contract,
     context: int,
     logits_every_row: bool = False,
+    most_rows: int | None = None,
 ) -> Forward:
-    """The sections of one epoch: `rows` tokens (1, or the symbol `rows` for blocks of 1 to 32) from `pos` on."""
-    d = decoder_context(config, weights, target, rows, contract, context)
+    """The sections of one epoch: `rows` tokens (1, or the symbol `rows`, 1 to `most_rows`) from `pos` on."""
+    d = decoder_context(config, weights, target, rows, contract, context, most_rows)
     caches = (d.cache(layer, which) for layer in range(config.layers) for which in ("k", "v"))
+    require_types(config.name, d.weights.values(), target)
     require_memory(config.name, (*d.weights.values(), *caches), symbols_domain(d.symbols), target)
     gathered, hidden = embedding(d)
     sections = [*rope_tables(d), gathered]

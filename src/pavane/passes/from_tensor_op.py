@@ -1,7 +1,7 @@
 """`from_tensor_op`: one recognised op -> its TEMPLATE section.
 
-    product          streamed in tiles (`streaming`); with a prologue, or on an engine that sums K in lanes, rows whole
-    in slots
+    product          streamed in tiles (`streaming`); with a prologue, on an engine that sums K in lanes, or of a tile's
+                     rows over a weight in block floats, rows whole in slots
     q8_0 product     `from_q8`
     rows             element-wise chains in blocks; with a reduction over rows, blocks of whole rows
     attention        scores of whole rows on the chip (`attention`)
@@ -9,14 +9,19 @@
 
 Numerics are fixed here. Integers ride on the cheapest mode that multiplies them in full; a product is claimed exact
 only while its operands fit that mode and K * max|a| * max|b| fits the accumulator (`matrix_mode.is_exact`). Refuses
-with `NoEngine` when no mode takes the types, with `ComposeReject` when the op's tensors alone do not fit the memory
-beside the chip.
+with `NoEngine` when no mode or no engine takes the types, with `ComposeReject` when the op's tensors alone do not fit
+the memory beside the chip.
 """
 
 from __future__ import annotations
 
-from pavane.ir.program import Program
-from pavane.ir.types import block_elements
+from collections.abc import Iterator
+
+import msgspec
+
+from pavane.ir.program import Program, Tensor
+from pavane.ir.quasi import quasi, upper
+from pavane.ir.types import MAGNITUDE_BITS, block_elements
 from pavane.passes.attention import AttentionOp as AttentionSection
 from pavane.passes.attention import attention_section
 from pavane.passes.from_q8 import from_q8, whole_row_product
@@ -26,15 +31,18 @@ from pavane.passes.linking import link_of, operand_over
 from pavane.passes.matrix_mode import choose_mode
 from pavane.passes.memory_beside import require_memory
 from pavane.passes.rowwise import RowwiseOp, matrix_axes, rowwise_section
+from pavane.passes.stored_types import require_types
 from pavane.passes.streaming import streaming_section
 from pavane.passes.template import WRITER, Operand, symbols_domain, window
 from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.fills import known_fill
 from pavane.tensor_graph.recognised import AttentionOp, GatherOp, ProductOp, RecognisedOp, RowsOp
+from pavane.tensor_graph.recognised import Operand as OpOperand
 
 
 def from_tensor_op(op: RecognisedOp, target: SpatialTarget) -> Program:
     """The TEMPLATE of one op."""
+    require_types(op.name, _tensors(op), target)
     section = _section(op, target)
     require_memory(section.name, section.tensors, symbols_domain(section.symbols), target)
     return section
@@ -48,11 +56,20 @@ def _section(op: RecognisedOp, target: SpatialTarget) -> Program:
     return _attention(op, target) if isinstance(op, AttentionOp) else _gather(op, target)
 
 
+def _tensors(op: RecognisedOp) -> Iterator[Tensor]:
+    """What the op reads and writes."""
+    for value in msgspec.structs.astuple(op):
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, OpOperand | Tensor):
+                yield part if isinstance(part, Tensor) else part.tensor
+
+
 def _product(op: ProductOp, target: SpatialTarget) -> Program:
     a, b = op.a.tensor, op.b.tensor
     if b.dtype == "q8_0" and op.transposed:
         return from_q8(op, target)
-    if op.prologue:
+    few = upper(quasi(op.rows), symbols_domain(op.symbols)) <= target.tile[0]
+    if op.prologue or (op.transposed and few and b.dtype in MAGNITUDE_BITS):
         return whole_row_product(op, target)
     ride = choose_mode(target, a.dtype, b.dtype, known_fill(a), known_fill(b))
     if op.transposed and ride.mode.lanes > 1:

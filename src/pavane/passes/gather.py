@@ -1,7 +1,7 @@
 """A gather section: y[r, :] = table[ids[r], :] * scale, rows of a table that an i32 tensor names.
 
 The reader brings the ids, holds them, and fills a slot with one row a turn of LV_SUB_H; items are blocks of the table's
-columns (whole blocks of 32 where the table is q8_0).
+columns (whole blocks where the table is stored in blocks).
 """
 
 from __future__ import annotations

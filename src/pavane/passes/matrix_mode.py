@@ -10,6 +10,9 @@ The order is total; each rule decides among what those before it leave:
        program does, so no fidelity is taken that rounds more than the fullest one
     5. fewer conversions, fewer significand bits, the types' names; of engines that are alike the first
 
+Block floats enter as what they are widened to (`Engine.block_floats`), with the few bits that they have: rules 1 to 4
+as for any type.
+
 Refuses with `NoEngine` when no engine of the target multiplies these types.
 """
 
@@ -21,18 +24,20 @@ from typing import cast
 import msgspec
 
 from pavane.ir.program import Tensor, Tree
-from pavane.ir.types import DType, Fill
+from pavane.ir.types import MAGNITUDE_BITS, DType, Fill, block_elements
 from pavane.reject import NoEngine
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
 from pavane.targets.fidelity import largest_magnitude, significant_bits
 
 # Which operand types hold every value of a stored type. Source: significand and exponent widths (IEEE 754, bfloat16);
-# a q8_0 value is an f16 scale times a signed byte, at most 18 bits.
+# a q8_0 value is an f16 scale times a signed byte, at most 18 bits; a block float has bf16's exponents and fewer bits.
 LOSSLESS: dict[str, tuple[str, ...]] = {
     "f32": ("f32",),
     "f16": ("f16", "f32"),
     "bf16": ("bf16", "f32"),
     "q8_0": ("q8_0", "f32"),
+    "bfp8": ("bf16", "f32"),
+    "bfp4": ("bf16", "f32"),
     "i8": ("i8", "bf16", "f16", "f32"),
     "i32": ("i32",),
 }
@@ -41,6 +46,8 @@ ROUNDED: dict[str, tuple[str, ...]] = {
     "f16": ("bf16",),
     "q8_0": ("bf16",),
     "bf16": (),
+    "bfp8": (),
+    "bfp4": (),
     "i8": (),
     "i32": (),
 }
@@ -71,7 +78,9 @@ def choose_mode(
 ) -> Ride:
     """The product for operands stored as `a` and `b`, with what is known of their values."""
     bits = significant_bits(a, fill_a), significant_bits(b, fill_b)
-    candidates = [Ride(engine, mode) for engine in target.engines for mode in _fidelities(engine, bits)]
+    candidates = [
+        Ride(engine, mode) for engine in target.engines if _takes(engine, a, b) for mode in _fidelities(engine, bits)
+    ]
     for lossy in (False, True):
         legal = [r for r in candidates if _holds(r.mode.a, a, fill_a, lossy) and _holds(r.mode.b, b, fill_b, lossy)]
         if legal:
@@ -105,6 +114,11 @@ def is_exact(mode: MatrixMode, k: int, first: Tensor, second: Tensor, output: DT
     return held and k * a * b <= 1 << mode.accumulator_bits
 
 
+def _takes(engine: Engine, *stored: DType) -> bool:
+    """Does the engine read block floats out of its buffers, where operands are?"""
+    return all(dtype not in MAGNITUDE_BITS or dtype in engine.block_floats for dtype in stored)
+
+
 def _fidelities(engine: Engine, bits: tuple[int, int]) -> list[MatrixMode]:
     """For each pair of types that the engine multiplies, in the order of description, the mode of operands so wide."""
     pairs = dict.fromkeys((m.a, m.b) for m in engine.matrix) if "compute" in engine.roles else {}
@@ -113,7 +127,7 @@ def _fidelities(engine: Engine, bits: tuple[int, int]) -> list[MatrixMode]:
 
 def _holds(operand: str, stored: DType, fill: Fill | None, lossy: bool) -> bool:
     magnitude = largest_magnitude(fill)
-    if magnitude is not None and stored != "q8_0" and magnitude <= _INTEGERS_HELD[operand]:
+    if magnitude is not None and block_elements(stored) == 1 and magnitude <= _INTEGERS_HELD[operand]:
         return operand in ("f32", "f16", "bf16") or operand == stored
     if operand in LOSSLESS[stored]:
         return True

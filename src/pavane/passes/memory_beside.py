@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from pavane.ir.program import Tensor
 from pavane.ir.quasi import Domain, upper
+from pavane.ir.shards import share_bytes
 from pavane.ir.types import row_bytes
 from pavane.reject import ComposeReject
 from pavane.targets.descriptor import SpatialTarget
@@ -23,11 +24,17 @@ def tensor_bytes(tensor: Tensor, domain: Domain) -> int:
     return rows * row_bytes(tensor.dtype, upper(tensor.shape[-1], domain))
 
 
+def bytes_at_home(tensor: Tensor, domain: Domain, target: SpatialTarget) -> int:
+    """The most bytes that it takes where it lies: of what is sharded a site's share, of any other tensor all."""
+    size = tensor_bytes(tensor, domain)
+    return share_bytes(size, tensor.shard_bytes, target.sites) if tensor.home == "sharded" else size
+
+
 def require_memory(
     name: str, tensors: Iterable[Tensor], domain: Domain, target: SpatialTarget, scratch_bytes: int = 0
 ) -> None:
     """Refuse what the memory beside the chip cannot hold. `scratch_bytes`: of the arena that all SCRATCH shares."""
-    kept = [t for t in tensors if t.role != "SCRATCH"]
+    kept = [t for t in tensors if t.role != "SCRATCH" and t.home == "dram"]
     terms: dict[str, int] = {"SCRATCH": scratch_bytes} if scratch_bytes else {}
     for tensor in kept:
         terms[tensor.role] = terms.get(tensor.role, 0) + tensor_bytes(tensor, domain)

@@ -3,10 +3,9 @@
 Neighbours in the order of sections of which none reads or writes what another writes are a candidate. The grid is cut
 into slabs of whole columns, or of whole rows: each member begins with one, and the slowest gets the next until none
 is left (`Planning` plans each on its rectangle, which is a target like any other). So no other sharing out of slabs
-ends sooner, as far as more sites make a section no slower. The wave takes as long as its slowest member, and at least
-as long as memory beside the chip needs for all; it is taken when that is less than one after the other, each on the
-whole grid with a boundary of its own. Where a site has one engine, independent sections follow each other without
-boundaries, and nothing is packed.
+ends sooner, as far as more sites make a section no slower. The wave takes as long as its slowest member beside the
+traffic of the others; it is taken when that is less than one after the other, each on the whole grid with a boundary of
+its own. Where a site has one engine, independent sections follow each other without boundaries, and nothing is packed.
 
 Refuses never: members that depend on each other are no candidate.
 """
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from pavane.cost.boundary import boundary_cycles
-from pavane.cost.model import DRAM, Prediction
+from pavane.cost.model import Prediction
 from pavane.ir.program import Join, Program
 from pavane.ir.rects import shifted
 from pavane.passes.planning import Planning
@@ -148,11 +147,9 @@ def _shared_out(members: Sequence[Program], target: SpatialTarget, planning: Pla
         slowest = max(range(len(members)), key=lambda i: (_cycles(times[i]), -i))
         counts[slowest] += 1
         times[slowest] = on(members[slowest], counts[slowest])
-    found = [time for time in times if time is not None]
-    if len(found) < len(members):
-        return None
-    memory = sum(dict(time.busy).get(DRAM, 0) for time in found)
-    return Wave(_places(counts, target, columns), max(memory, *(time.cycles for time in found)))
+    places = _places(counts, target, columns)
+    cycles = planning.wave_cycles([(m, part_of(target, place)) for m, place in zip(members, places, strict=True)])
+    return Wave(places, cycles) if cycles is not None else None
 
 
 def _cycles(prediction: Prediction | None) -> int:

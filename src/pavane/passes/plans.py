@@ -2,7 +2,7 @@
 
 Per variable whose blocks may change (`blocks.stepping`): the template's tile times a power of two, for items also a
 half of it where every place is legal, and the whole extent. K is whole where a product's tree runs over
-all of it at once, and in whole atoms where a tree has atoms; stored blocks (q8_0) stay whole.
+all of it at once, and in whole atoms where a tree has atoms; stored blocks stay whole.
 """
 
 from __future__ import annotations
@@ -104,14 +104,19 @@ def _keeps_trees(shape: Shape, block: int) -> bool:
 def buffer_terms(
     lattice: Lattice, plan: Plan, target: SpatialTarget, depths: Mapping[str, int]
 ) -> tuple[tuple[str, int], ...]:
-    """Every buffer's bytes under a plan."""
+    """Every buffer's bytes under a plan, so many slots of each FIFO."""
+    sizes = buffer_sizes(lattice, plan)
+    return tuple((name, aligned(depths.get(name, 1) * size, target)) for name, size in sizes.items())
+
+
+def buffer_sizes(lattice: Lattice, plan: Plan) -> dict[str, int]:
+    """Bytes of one slot of each FIFO, and of each carry, under a plan."""
     size = {dimension: c.block for step, c in zip(lattice.steps, plan, strict=True) for dimension in step.grows}
-    terms = []
+    found = {}
     for buffer in buffers_of(lattice.shape):
         rows, cols = size.get((buffer.name, ROWS), buffer.rows), size.get((buffer.name, COLS), buffer.cols)
-        slots = depths.get(buffer.name, 1)
-        terms.append((buffer.name, aligned(slots * rows * row_bytes(buffer.dtype, cols), target)))
-    return tuple(terms)
+        found[buffer.name] = rows * row_bytes(buffer.dtype, cols)
+    return found
 
 
 def memory_bytes(lattice: Lattice, plan: Plan, target: SpatialTarget, depths: Mapping[str, int]) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pavane.cost.model import event_cycles
+from pavane.cost.event_cycles import event_cycles
 from pavane.cost.spread import Spread
 from pavane.cost.traffic import body_events, expected_values
 from pavane.ir.program import Front, Join, Loop, Node, Pop, Program, Push, Shape, Step

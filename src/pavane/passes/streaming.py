@@ -91,7 +91,7 @@ def streaming_section(op: ProductOp, ride: Ride, target: SpatialTarget) -> Progr
 
 
 def _axes(op: ProductOp, target: SpatialTarget) -> tuple[Axis, Axis, Axis]:
-    """Rows, columns and K in tiles; dimensions that hold q8_0 blocks in whole blocks."""
+    """Rows, columns and K in tiles; dimensions that hold stored blocks in whole ones."""
     domain = symbols_domain(op.symbols)
     tile_rows, tile_cols = target.tile
     stored = max(block_elements(op.output.dtype), 1 if op.transposed else block_elements(op.b.tensor.dtype))

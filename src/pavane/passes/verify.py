@@ -34,7 +34,7 @@ def _is_part(program: Program) -> bool:
     """One section that works on STATE or on what has no place yet, or reads an OUTPUT: no program by itself."""
     if len(program.instances) != 1:
         return False
-    placed = {t.name for t in program.tensors if t.role == "SCRATCH" or t.home == "sites"}
+    placed = {t.name for t in program.tensors if t.role == "SCRATCH" or t.home != "dram"}
     open_ = {t.name for t in program.tensors if t.role == "STATE" or (t.name in placed and t.offset < 0)}
     outputs = {t.name for t in program.tensors if t.role == "OUTPUT"}
     reads = {formal.name for formal in program.shapes[0].formals if formal.role == "IN"}

@@ -46,3 +46,11 @@ def test_grid_wins_a_tie_and_is_forced_when_lines_must_be_lines() -> None:
     assert spread_items(1, 8, grid) == Spread("LINEAR_X", 2, 2)
     assert spread_items(8, 1, grid) == Spread("LINEAR_Y", 2, 2)
     assert spread_items(1, 8, grid, only_grid=True) == Spread("GRID", 2, 1)
+
+
+def test_no_more_sites_than_the_busiest_one_needs() -> None:
+    grid = Grid(width=8, height=4)
+    assert spread_items(16, 9, grid) == Spread("GRID", 5, 4)  # two turns of x, whether on 8 columns or on 5
+    assert spread_items(1, 18, grid) == Spread("LINEAR_X", 6, 3)  # not 8 x 3 with six sites idle
+    assert spread_items(40, 1, grid) == Spread("LINEAR_Y", 5, 4)  # two turns each
+    assert spread_items(1, 23, grid) == Spread("LINEAR_X", 8, 3)

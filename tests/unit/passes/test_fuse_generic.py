@@ -14,7 +14,7 @@ from pavane.ir.walk import leaves, rebuild
 from pavane.passes.fuse_generic import fuse_generic
 from pavane.reject import OutOfRegisters
 from pavane.targets.descriptor import SpatialTarget
-from tests.examples import COL, GEN_K, ROW
+from tests.building import COL, GEN_K, ROW
 from tests.unit.passes.chains import after, require_right_answer
 from tests.unit.passes.templates import chain
 

@@ -138,6 +138,26 @@ def test_dearer_copies_stay_away():
     assert all(join.taken == "beside the chip" and join.cycles <= join.other_cycles for join in joins)
 
 
+@pytest.mark.parametrize("target", [chip(8, 8), chip(3, 5), chip(4, 2, multicast=False), TOY])
+def test_no_tensor_by_itself_would_be_better_elsewhere(target):
+    forwarded, _ = joined(target)
+    joins = [j for s in forwarded.packed.sections for j in s.shapes[0].joins if j.what.startswith("forward ")]
+    assert joins
+    assert all(join.cycles <= join.other_cycles for join in joins if not join.taken.endswith("for want of room"))
+
+
+def test_sections_at_once_wait_for_each_others_bytes():
+    """Together never sooner than the slowest alone, and no sooner than the channels have moved all bytes."""
+    target, planning = chip(8, 8), Planning()
+    members = [(section, restricted(target, width=2)) for section in siblings().sections(target)[:3]]
+    alone = [planning.predicted(*member) for member in members]
+    together = planning.wave_cycles(members)
+    assert together >= max(prediction.cycles for prediction in alone)
+    rate = target.dram.channels * target.dram.bytes_per_cycle
+    assert together >= sum(prediction.dram_bytes for prediction in alone) // rate
+    assert planning.wave_cycles(members[:1]) == alone[0].cycles
+
+
 # --- the program ------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from pavane.ir.walk import leaves
 from pavane.passes import fuse_readers, place, synthesize_handshakes
 from pavane.reject import OutOfCounters, TooFewSites
 from pavane.targets.descriptor import SpatialTarget
-from tests.examples import SX, SY, X, rect, site
+from tests.building import SX, SY, X, rect, site
 from tests.unit.passes.chains import after, each_pass, require_right_answer
 from tests.unit.passes.templates import chain, matmul, norm_product
 

@@ -177,7 +177,7 @@ def test_every_fault_of_the_weights_is_named() -> None:
         made_with(config, DecoderWeights(tuple((n, s, d) for n, s, d in table)))
     assert caught.value.terms == (
         "layers.0.attention_norm: shape (65,), needed (64,)",
-        "layers.0.q: stored as i8, needed one of f32, f16, bf16, q8_0",
+        "layers.0.q: stored as i8, needed one of f32, f16, bf16, q8_0, bfp8, bfp4",
         "layers.1.up: missing",
     )
 
@@ -209,6 +209,18 @@ def test_contradicting_figures(change: dict, says: str) -> None:
 def test_arguments(arguments: dict, says: str) -> None:
     with pytest.raises(ArgumentReject, match=says):
         made_with(CONFIGS["llama"], **arguments)
+
+
+def test_prompt_programs_of_a_target_share_caches_for_its_longest_block() -> None:
+    config = CONFIGS["llama"]
+    made = [
+        decoder_sections(config, weight_table(config), HOST, rows="rows", contract="FLOAT", context=40, most_rows=most)
+        for most in (32, 64, None)
+    ]
+    assert [next(s.hi for s in forward.symbols if s.name == "rows") for forward in made] == [32, 64, 64]
+    caches = [[t for t in forward.tensors if t.role == "STATE"] for forward in made]
+    assert caches[0] == caches[1] == caches[2]
+    assert caches[0][0].shape[0].const == 40 + 63
 
 
 def test_rope_frequencies_are_a_weight() -> None:
