@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from pavane.ir.digest import graph_digest
 from pavane.ir.program import Program
+from pavane.ir.types import block_elements
 from pavane.passes.from_qwen_ops import decoder_sections
 from pavane.pipeline import run_passes
 from pavane.sim import Simulator
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
+from pavane.tensor_graph.blocks import encode_blocks
 from pavane.tensor_graph.bound import worst_ratio
-from pavane.tensor_graph.reference import quantise_q8
 
 SMALL = {
     "smollm2-135m": {"width": 96, "feed_forward": 160, "heads": 3, "kv_heads": 1, "head_width": 22},
@@ -65,8 +66,8 @@ def array(tensor, symbols, greatest, rng):
     if tensor.dtype == "i32":
         return rng.integers(0, 70, shape).astype(np.int32)
     numbers = rng.standard_normal(shape).astype(np.float32)
-    if tensor.dtype == "q8_0":
-        return quantise_q8(numbers / np.float32(math.sqrt(shape[-1])))
+    if block_elements(tensor.dtype) > 1:
+        return encode_blocks(numbers / np.float32(math.sqrt(shape[-1])), tensor.dtype)
     return numbers.astype({"f32": np.float32, "f16": np.float16}[tensor.dtype])
 
 
@@ -91,10 +92,11 @@ def worst_of_sections(name: str, rows: int | str, target: SpatialTarget) -> dict
     return worst
 
 
-def ratios(config, rows, context):
+def ratios(config, rows, context, weights="q8_0"):
     """Of each section of a decoder by itself, on random operands: its name, and the worst error over its bound."""
     target, rng = load_target("wormhole_n150"), np.random.default_rng(5)
-    forward = decoder_sections(config, stored_weights(config), target, rows=rows, contract="FLOAT", context=context)
+    stored = stored_weights(config, weights)
+    forward = decoder_sections(config, stored, target, rows=rows, contract="FLOAT", context=context)
     wanted = {"pos": 0 if rows == 1 else 11, "rows": 1 if rows == 1 else 7}
     for section in forward.sections:
         program = run_passes(by_itself(section), target)

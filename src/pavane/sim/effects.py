@@ -21,9 +21,11 @@ from pavane.sim.faults import PoisonRead, ProtocolFault, SimulationFault
 from pavane.sim.generic import evaluated
 from pavane.sim.matmul import accumulated, accumulated_integers, accumulated_q8
 from pavane.sim.memory import Buffer, Origin, Piece, Region, bound_region
-from pavane.sim.numbers import FLOAT_BITS, quantised, shortened, stored, values
+from pavane.sim.numbers import FLOAT_BITS, picked, quantised, shortened, stored, values
 from pavane.sim.section import Context, FormalState, buffer_of, product_mode, product_types, units
+from pavane.sim.shards import Box, Shards
 from pavane.sim.state import FifoState
+from pavane.sim.tensors import raw_bytes
 
 Env = dict[str, int]
 Effect = Callable[[], None]
@@ -38,10 +40,13 @@ def load(context: Context, step: Load) -> Callable[[Env, int, int], Effect]:
 
     def prepare(env: Env, rows: int, cols: int) -> Effect:
         start = _start(context, step.window, env)
-        source = formal.seen_from(context.agent.site)
-        part = _window_part(context.place, formal, source, step.window, start, rows, cols)
         buffer, row = fifo.slots[fifo.tail], step.row.evaluate(env)
         buffer.origin = Origin(formal.name, start, step.window.row)
+        if formal.shards is not None:
+            box = formal.box(step.window, formal.address(start), rows, cols)
+            return partial(_gather, context.place, buffer, fifo.fifo.name, row, formal.shards, box)
+        source = formal.seen_from(context.agent.site)
+        part = _window_part(context.place, formal, source, step.window, start, rows, cols)
         if alias:
             return partial(_bind, buffer, row, part)
         return partial(_fill, context.place, buffer, fifo.fifo.name, row, part)
@@ -60,18 +65,30 @@ def _fill(place: Place, buffer: Buffer, name: str, row: int, part: Region) -> No
     buffer.touched().part(slice(row, row + rows), slice(0, cols)).copy_from(part)
 
 
+def _gather(place: Place, buffer: Buffer, name: str, row: int, shards: Shards, box: Box) -> None:
+    _fill(place, buffer, name, row, shards.region(box))
+
+
 def store(context: Context, step: Store) -> Callable[[Env, int, int, int], Effect]:
     fifo, formal, place = context.fifo(step.fifo), context.section.formals[step.tensor], context.place
 
     def prepare(env: Env, address: int, rows: int, cols: int) -> Effect:
-        start = _start(context, step.window, env)
+        start, width = _start(context, step.window, env), units(cols, formal.dtype)
+        _check_transition(place, formal, step.window, address, rows, width)
+        slot, name, shards = fifo.slots[fifo.head], fifo.fifo.name, formal.shards
+        if shards is not None:
+            box = formal.box(step.window, formal.address(start), rows, cols)
+            return partial(_scatter, place, slot, name, shards, box, width)
         parts = [
             _window_part(place, formal, region, step.window, start, rows, cols) for region in _written(context, formal)
         ]
-        _check_transition(place, formal, step.window, address, rows, units(cols, formal.dtype))
-        return partial(_write_back, place, fifo.slots[fifo.head], fifo.fifo.name, parts)
+        return partial(_write_back, place, slot, name, parts)
 
     return prepare
+
+
+def _scatter(place: Place, buffer: Buffer, name: str, shards: Shards, box: Box, width: int) -> None:
+    shards.write(box, raw_bytes(_taken_from(place, buffer, name, box.rows, width)))
 
 
 def _written(context: Context, formal: FormalState) -> list[Region | None]:
@@ -82,14 +99,19 @@ def _written(context: Context, formal: FormalState) -> list[Region | None]:
 
 
 def _write_back(place: Place, buffer: Buffer, name: str, parts: list[Region]) -> None:
-    rows, cols = parts[0].array.shape
+    array = _taken_from(place, buffer, name, *parts[0].array.shape)
+    for part in parts:
+        part.write(array)
+
+
+def _taken_from(place: Place, buffer: Buffer, name: str, rows: int, cols: int) -> np.ndarray:
+    """What a store takes of a slot: stored units, every byte of them written."""
     source = _shown(buffer)
     _inside(place, source, name, 0, rows, 0, cols)
     source = source.part(slice(0, rows), slice(0, cols))
     if not source.whole():
         raise _poison(place, name, "stores elements that nothing has written")
-    for part in parts:
-        part.write(source.array)
+    return source.array
 
 
 def _check_transition(place: Place, formal: FormalState, window: Window, address: int, rows: int, width: int) -> None:
@@ -262,9 +284,8 @@ def _gathered(context: Context, name: str, rows: np.ndarray, cols: np.ndarray) -
     if shown.owner is not None and not (shown.owner[rows, cols // block] == shown.writer).all():
         raise _poison(context.place, name, "reads elements that nothing has written")
     found = shown.array[rows, cols // block]
-    if dtype == "q8_0":
-        lane = np.broadcast_to(cols % block, found.shape)[..., None]
-        return found["d"].astype(np.float32) * np.take_along_axis(found["q"], lane, -1)[..., 0].astype(np.float32)
+    if block > 1:
+        return picked(found, cols % block, dtype)
     return found.astype(np.int64 if dtype in INTEGER_DTYPES else np.float32)
 
 
@@ -309,7 +330,7 @@ def _inside(place: Place, shown: Region, name: str, row: int, rows: int, col: in
         raise PoisonRead(
             f"{name} is used outside what it holds",
             where=str(place),
-            needed=f"rows {row} to {row + rows}, columns {col} to {col + cols} (blocks of q8_0)",
+            needed=f"rows {row} to {row + rows}, columns {col} to {col + cols} (of types in blocks: blocks)",
             available=f"{height} rows, {width} columns",
         )
 

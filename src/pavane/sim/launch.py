@@ -14,10 +14,10 @@ import numpy as np
 from pavane.ir.expr import Indirect
 from pavane.ir.program import Load, Program, Store, Tensor
 from pavane.ir.quasi import upper
-from pavane.ir.types import block_elements
+from pavane.ir.types import Floats, block_elements
 from pavane.ir.walk import leaves, named, symbol_domain
 from pavane.reject import ArgumentReject, LaunchReject
-from pavane.sim.numbers import NUMPY, Q8
+from pavane.sim.numbers import NUMPY, values
 from pavane.targets.descriptor import SpatialTarget, target_digest
 from pavane.tensor_graph.fills import broken_promise
 
@@ -30,6 +30,28 @@ def check_program(program: Program, target: SpatialTarget) -> None:
             f"the program is for {program.target}, not for this {target.name}", remedy="compile it for this target"
         )
     _check_engines(program, target)
+    for tensor in program.tensors:
+        if tensor.home == "sharded" and (tensor.offset < 0 or tensor.shard_bytes < 1):
+            raise ArgumentReject(f"tensor {tensor.name!r} is sharded and has no place on the sites")
+
+
+def check_shared(program: Program, other: Program) -> None:
+    """WEIGHT and STATE of two programs on one chip are declared alike, and what is sharded lies at the same places."""
+    theirs = {t.name: t for t in other.tensors}
+    kept = [t for t in program.tensors if t.role in ("WEIGHT", "STATE")]
+    faults = [f"{t.name} is not in the other program" for t in kept if t.name not in theirs]
+    if program.target_digest != other.target_digest:
+        faults.append(f"one is for {program.target}, the other for another {other.target}")
+    for tensor in kept:
+        if tensor.name in theirs and _declared(tensor) != _declared(theirs[tensor.name]):
+            faults.append(f"{tensor.name} is declared differently, or lies elsewhere")
+    if faults:
+        raise LaunchReject("two programs cannot share their weights and state", terms=faults)
+
+
+def _declared(tensor: Tensor) -> tuple[object, ...]:
+    place = (tensor.shard_bytes, tensor.offset) if tensor.home == "sharded" else ()
+    return tensor.shape, tensor.dtype, tensor.role, tensor.fill, place
 
 
 def _check_engines(program: Program, target: SpatialTarget) -> None:
@@ -74,24 +96,26 @@ def check_transitions(program: Program, symbols: Mapping[str, int], frontiers: M
 
 
 def as_stored(tensor: Tensor, array: np.ndarray, extents: tuple[int, ...]) -> np.ndarray:
-    """The array in the tensor's own type and shape; q8_0 may come as its bytes (uint8)."""
+    """The array in the tensor's own type and shape; blocks may come as their bytes (uint8)."""
     if not isinstance(array, np.ndarray):
         raise LaunchReject(f"tensor {tensor.name!r} was given {type(array).__name__}", needed="a numpy array")
-    block = block_elements(tensor.dtype)
+    block, stored = block_elements(tensor.dtype), NUMPY[tensor.dtype]
     shape = (*extents[:-1], extents[-1] // block)
-    if tensor.dtype == "q8_0" and array.dtype == np.uint8 and array.shape == (*shape[:-1], shape[-1] * Q8.itemsize):
-        return np.ascontiguousarray(array).view(Q8)
-    if array.dtype != NUMPY[tensor.dtype] or array.shape != shape:
+    if block > 1 and array.dtype == np.uint8 and array.shape == (*shape[:-1], shape[-1] * stored.itemsize):
+        return np.ascontiguousarray(array).view(stored)
+    if array.dtype != stored or array.shape != shape:
         raise LaunchReject(
             f"tensor {tensor.name!r} was given {array.dtype} {list(array.shape)}",
-            needed=f"{NUMPY[tensor.dtype]} {list(shape)}" + (" (or its bytes)" if block > 1 else ""),
+            needed=f"{stored} {list(shape)}" + (" (or its bytes)" if block > 1 else ""),
         )
     return array
 
 
 def check_fill(tensor: Tensor, array: np.ndarray) -> None:
     """Values that proofs of exactness and of bounds rest on."""
-    broken = "" if tensor.dtype == "q8_0" else broken_promise(tensor.fill, array)
+    if tensor.dtype == "q8_0" or isinstance(tensor.fill, Floats):
+        return
+    broken = broken_promise(tensor.fill, values(array, tensor.dtype))
     if broken:
         raise LaunchReject(f"tensor {tensor.name!r} {broken}", remedy="give what the program was compiled for")
 

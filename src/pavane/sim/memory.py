@@ -34,7 +34,7 @@ class Memory:
 
 @dataclass
 class Region:
-    """A typed view: `array` of elements (blocks for q8_0), `owner` with one more dimension (an element's bytes)."""
+    """A typed view: `array` of elements (or blocks), `owner` with one more dimension (an element's bytes)."""
 
     array: np.ndarray
     owner: np.ndarray | None

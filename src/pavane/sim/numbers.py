@@ -1,8 +1,9 @@
 """Element types as numpy holds them, and rounding into them.
 
-`q8_0` is a structured type of 34 bytes: `d` the f16 scale, `q` 32 signed bytes; an array of it has a last dimension
-32 times shorter. `values` gives what an array means (f32 for float types, int64 for integers); `stored` rounds
-values into a type: to nearest even for floats; q8_0 by ggml's rule (docs/ir.md).
+Types in blocks are structured: `q8_0` of `d` the f16 scale and `q` 32 signed bytes; `bfp8` and `bfp4` of `e` the
+exponent and `m` the bytes of 16 elements. An array of them has a last dimension 32 (16) times shorter. `values` gives
+what an array means (f32 for float types, int64 for integers); `stored` rounds values into a type: to nearest even for
+floats; blocks by their rules (docs/ir.md).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from pavane.ir.types import Q8_BLOCK, SIGNIFICAND_BITS
-from pavane.tensor_graph.q8 import quantise_q8
+from pavane.ir.types import Q8_BLOCK, SIGNIFICAND_BITS, block_elements
+from pavane.tensor_graph.block_float import block_float_values
+from pavane.tensor_graph.blocks import decode_blocks, encode_blocks
 
 FLOAT_BITS = SIGNIFICAND_BITS["f32"]
 Q8 = np.dtype([("d", "<f2"), ("q", "i1", (Q8_BLOCK,))])
@@ -23,25 +25,34 @@ NUMPY: dict[str, np.dtype] = {
     "i8": np.dtype(np.int8),
     "i32": np.dtype(np.int32),
     "q8_0": Q8,
+    "bfp8": np.dtype([("e", "u1"), ("m", "u1", (16,))]),
+    "bfp4": np.dtype([("e", "u1"), ("m", "u1", (8,))]),
 }
 
 
 def values(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The numbers that a stored array means; q8_0 unfolds its last dimension."""
-    if dtype == "q8_0":
-        return unfolded(array["d"].astype(np.float32)[..., None] * array["q"].astype(np.float32))
+    """The numbers that a stored array means; blocks unfold the last dimension."""
+    if block_elements(dtype) > 1:
+        return decode_blocks(np.ascontiguousarray(array).view(np.uint8), dtype)
     return array.astype(np.int64 if dtype in ("i8", "i32") else np.float32)
 
 
-def unfolded(blocks: np.ndarray) -> np.ndarray:
-    """Merge the last two dimensions."""
-    return blocks.reshape(*blocks.shape[:-2], blocks.shape[-2] * blocks.shape[-1])
+def picked(blocks: np.ndarray, places: np.ndarray, dtype: str) -> np.ndarray:
+    """Of each block the element at its place, f32; `places` broadcasts to the blocks."""
+    lane = np.broadcast_to(places, blocks.shape)[..., None]
+    if dtype == "q8_0":
+        quants = np.take_along_axis(blocks["q"], lane, -1)[..., 0]
+        return blocks["d"].astype(np.float32) * quants.astype(np.float32)
+    if dtype == "bfp8":
+        return block_float_values(blocks["e"], np.take_along_axis(blocks["m"], lane, -1)[..., 0], dtype)
+    pairs = np.take_along_axis(blocks["m"], lane // 2, -1)
+    return block_float_values(blocks["e"], (pairs >> (lane % 2 * 4) & 0xF)[..., 0], dtype)
 
 
 def stored(numbers: np.ndarray, dtype: str) -> np.ndarray:
     """Numbers rounded into a storage type (integers truncate a fraction and saturate)."""
-    if dtype == "q8_0":
-        return quantised(numbers)
+    if block_elements(dtype) > 1:
+        return blocked(numbers, dtype)
     if dtype in ("i8", "i32"):
         limits = np.iinfo(NUMPY[dtype])
         return np.clip(np.trunc(numbers), limits.min, limits.max).astype(NUMPY[dtype])
@@ -60,6 +71,11 @@ def shortened(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def quantised(numbers: np.ndarray) -> np.ndarray:
-    """q8_0 blocks of f32 numbers; the last dimension is a multiple of 32."""
+    """q8_0 blocks of f32 numbers: activations as the int8 contract rounds them."""
+    return blocked(numbers, "q8_0")
+
+
+def blocked(numbers: np.ndarray, dtype: str) -> np.ndarray:
+    """Blocks of f32 numbers; the last dimension is a multiple of the block."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return quantise_q8(numbers.astype(np.float32)).view(Q8)
+        return encode_blocks(numbers.astype(np.float32), dtype).view(NUMPY[dtype])

@@ -40,7 +40,9 @@ class Waited:
 
 @dataclass(frozen=True)
 class SimResult:
-    """`cycles` is the sum of `epoch_cycles`; outputs and state are of the last epoch (empty in time-only mode)."""
+    """`cycles` is the sum of `epoch_cycles`; outputs and state are of the last epoch (empty in time-only mode).
+    Of what is sharded, `own_shard_bytes` were read or written by the site that has them, `other_shard_bytes` by others.
+    """
 
     outputs: dict[str, np.ndarray]
     state: dict[str, np.ndarray]
@@ -51,6 +53,8 @@ class SimResult:
     sent_bytes: int
     waits: tuple[Waited, ...]
     events: tuple[Event, ...] = ()
+    own_shard_bytes: int = 0
+    other_shard_bytes: int = 0
 
 
 def engine_times(agents: Sequence[Agent]) -> dict[tuple[int, int, str], EngineTime]:
@@ -106,4 +110,6 @@ def summed(results: Sequence[SimResult]) -> SimResult:
         sent_bytes=sum(r.sent_bytes for r in results),
         waits=tuple(table),
         events=last.events,
+        own_shard_bytes=sum(r.own_shard_bytes for r in results),
+        other_shard_bytes=sum(r.other_shard_bytes for r in results),
     )

@@ -11,6 +11,7 @@ from pavane.ir.walk import leaves, named
 from pavane.sim.engine import Agent, Place, Site
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.memory import Buffer, Region
+from pavane.sim.shards import Box, Shards
 from pavane.sim.state import FifoState, Machine
 from pavane.targets.descriptor import Engine, MatrixMode
 
@@ -20,6 +21,7 @@ class FormalState:
     """A formal's bytes: where they start for the channels, its pitches, and (functional) the typed view.
 
     `on_sites`: it has a copy on every site; `copy_at` (functional, where it is laid out) views that of a site.
+    `shard_bytes`: it is sharded in such blocks; `shards` (functional) has its bytes.
     `writable`: the byte range that this epoch may write of a STATE tensor; None where all may be written.
     """
 
@@ -31,10 +33,23 @@ class FormalState:
     writable: tuple[int, int] | None
     on_sites: bool = False
     copy_at: Callable[[Site], Region] | None = None
+    shard_bytes: int = 0
+    shards: Shards | None = None
 
     def seen_from(self, site: Site) -> Region | None:
         """What a load on a site reads."""
         return self.copy_at(site) if self.copy_at is not None else self.region
+
+    def box(self, window: Window, address: int, rows: int, cols: int) -> Box:
+        """Where a window's bytes lie, which begin at an address of the formal."""
+        width = units(cols, self.dtype) * row_bytes(self.dtype, 1)
+        return Box(address, rows, width, window_pitch(self, window) or width)
+
+    def address(self, start: tuple[int, ...]) -> int:
+        """The byte at which an element's stored unit begins."""
+        *outer, last = start
+        within = last // block_elements(self.dtype) * self.pitches[-1]
+        return within + sum(at * pitch for at, pitch in zip(outer, self.pitches, strict=False))
 
 
 @dataclass(frozen=True)
@@ -119,7 +134,7 @@ def pitches(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
 
 
 def units(elements: int, dtype: str) -> int:
-    """Stored units (blocks for q8_0) of so many elements."""
+    """Stored units (elements, or blocks) of so many elements."""
     return -(-elements // block_elements(dtype))
 
 

@@ -42,6 +42,7 @@ from pavane.sim.launch import (
     check_fill,
     check_indices,
     check_program,
+    check_shared,
     check_symbols,
     check_transitions,
     greatest_extents,
@@ -81,7 +82,11 @@ def simulate(
 
 
 class Simulator:
-    """A program resident on its chip: STATE, counters and weights live from launch to launch."""
+    """A program resident on its chip: STATE, counters and weights live from launch to launch.
+
+    `share`: another program's simulator whose weights and state this one works on, in place of tensors of its own; what
+    is sharded stands where it stands. What has a copy on every site each program puts there when its turn comes.
+    """
 
     def __init__(
         self,
@@ -92,6 +97,7 @@ class Simulator:
         functional: bool = True,
         timing: bool = True,
         trace: bool = False,
+        share: Simulator | None = None,
     ) -> None:
         check_program(program, target)
         if trace and not timing:
@@ -107,9 +113,23 @@ class Simulator:
         self._operand_types = {shape.name: operand_types(shape) for shape in program.shapes}
         self._operand_bits = {shape.name: buffer_bits(shape) for shape in program.shapes}
         self._frontiers = {t.name: 0 for t in program.tensors if t.transition is not None}
-        self._tensors = TensorStore(program) if functional else None
-        if functional:
+        self._is_shared = share is not None
+        if share is not None:
+            self._share(share, tensors or {})
+        theirs = share._tensors if share is not None else None
+        self._tensors: TensorStore | None = TensorStore(program, theirs) if functional else None
+        if functional and share is None:
             self._fill_resident(tensors or {})
+
+    def _share(self, other: Simulator, tensors: Arrays) -> None:
+        if tensors:
+            raise LaunchReject("a program that shares its weights takes none", needed=", ".join(sorted(tensors)))
+        if self._machine.functional != other._machine.functional:
+            raise ArgumentReject("two simulators that share weights are both functional or neither is")
+        check_shared(self.program, other.program)
+        self._machine.share(other._machine)
+        self._frontiers = other._frontiers
+        other._is_shared = True
 
     def _fill_resident(self, tensors: Arrays) -> None:
         for tensor in self.program.tensors:
@@ -131,6 +151,9 @@ class Simulator:
         whole = as_stored(tensor, array, extents)
         check_fill(tensor, whole)
         check_indices(self.program, tensor.name, whole)
+        if tensor.home == "sharded":
+            self._machine.shards(tensor).fill(raw_bytes(whole))
+            return
         self._tensors.fill(tensor.name, whole)  # type: ignore[union-attr]
         if tensor.home == "sites" and tensor.offset >= 0:
             self._machine.fill_copies(tensor, raw_bytes(whole))
@@ -160,6 +183,8 @@ class Simulator:
             engines=engine_times(agents),
             channels=channel_traffic(machine),
             sent_bytes=machine.links.sent_bytes,
+            own_shard_bytes=machine.links.own_shard_bytes,
+            other_shard_bytes=machine.links.other_shard_bytes,
             waits=wait_table(agents),
             events=tuple(sorted(machine.events, key=lambda e: (e.start, e.site, e.engine))) if machine.events else (),
         )
@@ -170,12 +195,20 @@ class Simulator:
         check_transitions(self.program, symbols, self._frontiers)
         self._tensors.forget(("SCRATCH", "OUTPUT"))
         self._machine.forget_copies()
+        if self._is_shared:
+            self._place_copies(self._tensors)
         for tensor in self.program.tensors:
             if tensor.role == "INPUT" and tensor.name not in inputs:
                 raise LaunchReject(f"input {tensor.name!r} was not given")
         for name, array in inputs.items():
             tensor = self._known(name, ("INPUT",))
             self._fill(tensor, array, present_extents(tensor, symbols))
+
+    def _place_copies(self, store: TensorStore) -> None:
+        """The other program may have worked where this one's copies of weights stand."""
+        for tensor in self.program.tensors:
+            if tensor.role == "WEIGHT" and tensor.home == "sites" and tensor.offset >= 0:
+                self._machine.fill_copies(tensor, store.raw(tensor.name))
 
     def _start(self, symbols: Mapping[str, int]) -> list[Agent]:
         machine = self._machine
@@ -197,7 +230,9 @@ class Simulator:
         for formal in shape.formals:
             tensor = tensors[formal.name]
             extents = tuple(extent.evaluate(symbols) for extent in formal.shape)
-            laid_out = self._tensors is not None and tensor.home == "sites" and tensor.offset >= 0
+            store = self._tensors if tensor.home != "sharded" else None
+            laid_out = store is not None and tensor.home == "sites" and tensor.offset >= 0
+            sharded = self._tensors is not None and tensor.home == "sharded"
             formals[formal.name] = FormalState(
                 name=formal.name,
                 dtype=formal.dtype,
@@ -205,7 +240,9 @@ class Simulator:
                 pitches=pitches(extents, formal.dtype),
                 on_sites=tensor.home == "sites",
                 copy_at=partial(self._machine.copy, tensor, formal, extents) if laid_out else None,
-                region=self._tensors.view(tensor.name, formal, symbols) if self._tensors is not None else None,
+                shard_bytes=tensor.shard_bytes,
+                shards=self._machine.shards(tensor) if sharded else None,
+                region=store.view(tensor.name, formal, symbols) if store is not None else None,
                 writable=_writable_bytes(tensor, symbols),
             )
         name = instance.name or instance.shape
@@ -276,8 +313,13 @@ class Simulator:
     def _read(self, role: str, symbols: Mapping[str, int]) -> dict[str, np.ndarray]:
         if self._tensors is None:
             return {}
-        names = [t.name for t in self.program.tensors if t.role == role]
-        return {name: self._tensors.read(name, symbols, whole=role == "OUTPUT") for name in names}
+        tensors = (t for t in self.program.tensors if t.role == role)
+        return {t.name: self._read_one(self._tensors, t, symbols) for t in tensors}
+
+    def _read_one(self, store: TensorStore, tensor: Tensor, symbols: Mapping[str, int]) -> np.ndarray:
+        if tensor.home == "sharded":
+            return self._machine.shards(tensor).whole(present_extents(tensor, symbols))
+        return store.read(tensor.name, symbols, whole=tensor.role == "OUTPUT")
 
 
 def _sites(rect: Rect) -> list[Site]:

@@ -18,6 +18,7 @@ from pavane.reject import MemoryExceeded
 from pavane.sim.engine import Agent, Clock, Event, Site
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.memory import Buffer, Memory, Region, alias_buffer, local_buffer, region, slot_bytes
+from pavane.sim.shards import Shards
 from pavane.sim.tensors import greatest_bytes
 from pavane.sim.timing import Channels, Links, Split
 from pavane.targets.descriptor import SpatialTarget
@@ -146,6 +147,7 @@ class Machine:
         self._carries: dict[tuple[Site, str, str], Buffer] = {}
         self._counters: dict[tuple[Site, str, str | int], CounterState] = {}
         self._copies: dict[tuple[Site, str], tuple[Memory, int]] = {}  # with the owner that a tensor has there
+        self._shards: dict[str, Shards] = {}
 
     def restart(self) -> None:
         """A launch: time, channels, links and their counts begin again; counters, FIFOs and memories stay."""
@@ -201,6 +203,17 @@ class Machine:
             memory = self._memory(site)
             self._copies[site, tensor.name] = memory, memory.new_owner()
         return self._copies[site, tensor.name]
+
+    def shards(self, tensor: Tensor) -> Shards:
+        """A sharded tensor's bytes."""
+        if tensor.name not in self._shards:
+            memories = [self._memory(site) for site in self.sites]
+            self._shards[tensor.name] = Shards(tensor, greatest_bytes(self.program, tensor), memories)
+        return self._shards[tensor.name]
+
+    def share(self, other: Machine) -> None:
+        """Stand on the other's chip: the same site memories, with what is sharded in them."""
+        self._memories, self._shards = other._memories, other._shards
 
     def fill_copies(self, tensor: Tensor, raw: np.ndarray) -> None:
         """Put a weight's bytes on every site."""

@@ -1,7 +1,7 @@
 """The tensors of a program as bytes, allocated for the greatest value of the symbols.
 
-SCRATCH tensors with an offset beside the chip share one arena, as they do on the chip (those on the sites lie in the
-sites' memories, state.py); every other tensor has memory of its own.
+SCRATCH tensors with an offset beside the chip share one arena, as they do on the chip (those on the sites, and what is
+sharded, lie in the sites' memories: state.py, shards.py); every other tensor has memory of its own.
 SCRATCH, OUTPUT and STATE remember who wrote each byte (memory.py): at a launch SCRATCH and OUTPUT hold nothing,
 STATE what the launches before left.
 """
@@ -25,18 +25,24 @@ _TRACKED = ("STATE", "SCRATCH", "OUTPUT")
 class TensorStore:
     """The bytes of every tensor, and typed views of them."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, share: TensorStore | None = None) -> None:
+        """`share`: the store that has the bytes of WEIGHT and STATE."""
         self._program = program
         self._memories: dict[str, Memory] = {}
         self._offsets = {t.name: max(0, t.offset) if t.home == "dram" else 0 for t in program.tensors}
-        sizes = {t.name: greatest_bytes(program, t) for t in program.tensors}
+        sizes = {t.name: 0 if t.home == "sharded" else greatest_bytes(program, t) for t in program.tensors}
         shared = {t.name for t in program.tensors if t.offset >= 0 and t.home == "dram"}
         arena_bytes = max((t.offset + sizes[t.name] for t in program.tensors if t.name in shared), default=0)
         arena = Memory(arena_bytes)
         for tensor in program.tensors:
             own = Memory(sizes[tensor.name], tensor.role in _TRACKED) if tensor.name not in shared else arena
             self._memories[tensor.name] = own
+        if share is not None:
+            shared = {t.name for t in program.tensors if t.role in ("WEIGHT", "STATE")}
+            self._memories.update((name, share._memories[name]) for name in sorted(shared))
         self._writers = {t.name: self._memories[t.name].new_owner() for t in program.tensors}
+        if share is not None:
+            self._writers.update((name, share._writers[name]) for name in sorted(shared))
 
     def fill(self, name: str, array: np.ndarray) -> None:
         """Put an array's bytes at the tensor's start."""
@@ -45,6 +51,10 @@ class TensorStore:
         memory.data[start : start + len(raw)] = raw
         if memory.owner is not None:
             memory.owner[start : start + len(raw)] = self._writers[name]
+
+    def raw(self, name: str) -> np.ndarray:
+        """All bytes of a tensor that shares its memory with no other."""
+        return self._memories[name].data
 
     def forget(self, roles: tuple[str, ...]) -> None:
         """Nothing has written the tensors of these roles."""

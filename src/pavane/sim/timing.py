@@ -7,6 +7,9 @@
     store        the same; no latency where the target is `alias` (an engine's own write needs no answer)
     on the sites a load of a site's own copy takes its link only, start_cycles after its requests; a store is sent to
                  all sites (`send`), once, or where the network has no multicast once a site
+    sharded      requests as of DRAM, at least one a site that has bytes of the window, and a message each: of the own
+                 site as its own copy; of another, once the request has gone there (a load) or before the answer is
+                 back (a store), over the links and through the two sites' ports
     alias load   nothing; the first op that reads the slot lasts at least until the channels have streamed the window
     send         the engine is busy start_cycles; each link of the path (multicast: tree) is held while bytes pass
     post         the engine is busy post_cycles; it arrives hop_cycles a hop later
@@ -24,6 +27,8 @@ from pavane.ir.expr import Expr, Fn, Reduce, children
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
 
 Site = tuple[int, int]
+Link = tuple[Site, Site]
+Interval = tuple[int, int]
 Split = tuple[int, ...]
 FUNCTIONS = ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf")
 
@@ -102,13 +107,21 @@ def _bytes_below(address: int, channel: int, unit: int, channels: int) -> int:
     return whole * unit + max(0, min(unit, rest - channel * unit))
 
 
+_IN, _OUT = (-1, 0), (-1, 1)  # no sites: a site's port to the network is a link to or from there
+_NEVER: Interval = (0, 0)
+
+
 class Links:
     """The mesh between sites: X first, then Y; a message holds every link of its path while its bytes pass."""
 
     def __init__(self, target: SpatialTarget) -> None:
         self._noc = target.noc
-        self._free: dict[tuple[Site, Site], int] = {}
+        self._free: dict[Link, int] = {}  # from when on nobody holds it
+        self._sent: dict[Link, Interval] = {}  # by the last message to several sites
+        self._taken: dict[Link, list[Interval]] = {}  # by messages from and to shares
         self.sent_bytes = 0
+        self.own_shard_bytes = 0
+        self.other_shard_bytes = 0
 
     def hops(self, source: Site, sink: Site) -> int:
         return abs(source[0] - sink[0]) + abs(source[1] - sink[1])
@@ -125,19 +138,72 @@ class Links:
         cycles = -(-count_bytes // self._noc.bytes_per_cycle)
         for link in links:
             self._free[link] = start + cycles
+            self._sent[link] = start, start + cycles
         self.sent_bytes += count_bytes * sum(sink != source for sink in sinks)
         return start + cycles + self._noc.hop_cycles * hops
 
+    # --- between a site and the shares of others ---
+
+    def count_shard(self, count_bytes: int, own: bool) -> None:
+        """Bytes that a site reads or writes of a share, its own or another's."""
+        if own:
+            self.own_shard_bytes += count_bytes
+        else:
+            self.other_shard_bytes += count_bytes
+
+    def fetch(self, now: int, busy: int, here: Site, owner: Site, count_bytes: int) -> int:
+        """`busy` cycles from now ask for bytes that a site has; the time at which they are here."""
+        asked = now + busy + self._noc.hop_cycles * self.hops(here, owner)
+        return self._exchange(now, asked, owner, here, count_bytes)
+
+    def deliver(self, now: int, busy: int, here: Site, owner: Site, count_bytes: int) -> int:
+        """`busy` cycles from now send bytes to the site that has them; the time at which its answer is back."""
+        answered = self._noc.hop_cycles * self.hops(here, owner)
+        return self._exchange(now, now + busy, here, owner, count_bytes) + answered
+
+    def _exchange(self, now: int, ready: int, source: Site, sink: Site, count_bytes: int) -> int:
+        """One message, which holds the ports of both sites too; from the own memory there is no way and no port."""
+        cycles = -(-count_bytes // self._noc.bytes_per_cycle)
+        start = ready + self._noc.start_cycles
+        if source != sink:
+            self.sent_bytes += count_bytes
+            links = (*_path(source, sink), (source, _OUT), (_IN, sink))
+            start = self._first_gap(links, start, cycles)
+            self._take(links, start, start + cycles, now)
+        return start + cycles + self._noc.hop_cycles * self.hops(source, sink)
+
+    def _first_gap(self, links: Sequence[Link], start: int, cycles: int) -> int:
+        """The first time at which all links are free for so long: short messages go between others."""
+        again = True
+        while again:
+            again = False
+            for link in links:
+                for low, high in (*self._taken.get(link, ()), self._sent.get(link, _NEVER)):
+                    if low < start + cycles and start < high:
+                        start, again = high, True
+        return start
+
+    def _take(self, links: Sequence[Link], start: int, end: int, now: int) -> None:
+        """Hold the links, and forget who held them before now."""
+        for link in links:
+            held = [interval for interval in self._taken.get(link, ()) if interval[1] > now]
+            if held and held[-1][1] == start:
+                held[-1] = held[-1][0], end
+            else:
+                held.append((start, end))
+            self._taken[link] = held
+            self._free[link] = max(self._free.get(link, 0), end)
+
 
 @lru_cache(maxsize=1 << 12)
-def _tree(source: Site, sinks: tuple[Site, ...]) -> tuple[tuple[tuple[Site, Site], ...], int]:
+def _tree(source: Site, sinks: tuple[Site, ...]) -> tuple[tuple[Link, ...], int]:
     """The links of the ways to all sinks, and the hops of the longest."""
     ways = [_path(source, sink) for sink in sinks]
     return tuple(dict.fromkeys(link for way in ways for link in way)), max(map(len, ways))
 
 
 @lru_cache(maxsize=1 << 14)
-def _path(source: Site, sink: Site) -> tuple[tuple[Site, Site], ...]:
+def _path(source: Site, sink: Site) -> tuple[Link, ...]:
     links = []
     here = source
     while here != sink:

@@ -15,6 +15,7 @@ from pavane.sim.engine import Agent
 from pavane.sim.memory import slot_bytes
 from pavane.sim.process import Handler
 from pavane.sim.section import Context, FormalState, misused, site_lists, units, window_pitch
+from pavane.sim.shards import owners
 from pavane.sim.state import Machine
 from pavane.sim.timing import Split, count_bytes, split_bytes
 
@@ -92,6 +93,8 @@ Mover = Callable[[int, int, int], tuple[int, int]]  # (address, rows, columns) -
 
 def _mover(context: Context, formal: FormalState, step: Load | Store) -> Mover:
     """Moves a window and counts its bytes; times mean nothing untimed."""
+    if formal.shard_bytes:
+        return _among_sites(context, formal, step)
     return _on_chip(context, formal, step) if formal.on_sites else _through_channels(context, formal, step)
 
 
@@ -126,6 +129,27 @@ def _on_chip(context: Context, formal: FormalState, step: Load | Store) -> Mover
         runs = 1 if pitch in (0, width) else rows
         busy = times * runs * machine.target.dram.request_cycles
         return busy, machine.links.send(machine.clock.now + busy, agent.site, sinks, rows * width)
+
+    return moved
+
+
+def _among_sites(context: Context, formal: FormalState, step: Load | Store) -> Mover:
+    """From or to the sites that have the window's bytes: requests as to memory beside the chip, a message each site."""
+    machine, links, agent = context.machine, context.machine.links, context.agent
+    is_load, dram = isinstance(step, Load), context.machine.target.dram
+
+    def moved(address: int, rows: int, cols: int) -> tuple[int, int]:
+        found = owners(formal.box(step.window, address, rows, cols), formal.shard_bytes, len(machine.sites))
+        requests = sum(dram.requests(runs, -(-count // runs), runs == 1) for _, count, runs in found)
+        busy = dram.request_cycles * requests
+        done = 0
+        for number, count, _ in found:
+            site = machine.sites[number]
+            links.count_shard(count, own=site == agent.site)
+            if machine.timed:
+                exchanged = links.fetch if is_load else links.deliver
+                done = max(done, exchanged(machine.clock.now, busy, agent.site, site, count))
+        return busy, done
 
     return moved
 
