@@ -11,9 +11,10 @@ from pavane.ir.expr import at, fn
 from pavane.ir.program import Compute, Generic, Program, Ref, Store
 from pavane.native.direct import direct_stores
 from pavane.targets.load import load_target
+from tests.building import COL, ROW, span, whole, window
 from tests.engines.native_programs import accepted, generic_program
 from tests.engines.sim_programs import edited
-from tests.examples import COL, ROW, norm_product_host, span, whole, window
+from tests.examples import norm_product_host
 
 HOST = load_target("host", 1)
 X = {"x": ("f32", 4, 40)}

@@ -15,8 +15,8 @@ from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, at, fn
 from pavane.ir.quasi import quasi
 from pavane.native.index import lane_offsets
 from pavane.targets.load import load_target
+from tests.building import COL, GEN_K, ROW, span
 from tests.engines.native_programs import accepted, as_numbers, as_stored, generic_program
-from tests.examples import COL, GEN_K, ROW, span
 
 F32 = np.float32
 HOST = load_target("host", 1)

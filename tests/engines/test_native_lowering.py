@@ -20,9 +20,10 @@ from pavane.native.lower import lower_program
 from pavane.native.text import Code, Module, halving_sums
 from pavane.reject import OutsideFragment, TargetReject
 from pavane.targets.load import load_target
+from tests.building import COL, GEN_K, ROW, K, span, whole, window
 from tests.engines.native_programs import accepted, generic_program, product_program
 from tests.engines.sim_programs import edited
-from tests.examples import COL, GEN_K, ROW, K, attention_host, matmul_multicast, norm_product_host, span, whole, window
+from tests.examples import attention_host, matmul_multicast, norm_product_host
 
 HOST = load_target("host", 1)
 SYMBOLS = frozenset({"rows", "pos"})

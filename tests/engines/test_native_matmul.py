@@ -79,7 +79,15 @@ def numbers(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.
 
 
 def product(
-    a_type: str, b_type: str, m: int, n: int, k: int, tree: Tree, transposed: bool, initial: float = 0.0
+    a_type: str,
+    b_type: str,
+    m: int,
+    n: int,
+    k: int,
+    tree: Tree,
+    transposed: bool,
+    initial: float = 0.0,
+    b_role: str = "WEIGHT",
 ) -> tuple:
     """(native, expected) of one product."""
     rng = np.random.default_rng(m * 1000 + n * 10 + k)
@@ -87,8 +95,10 @@ def product(
     b = numbers(rng, (n, k) if transposed else (k, n), b_type)
     host = load_target("host", 1)
     program = product_program(host, a_type, b_type, m, n, k, tree, transposed, initial)
-    with native.load(program, host, weights={"B": b}, accept=accepted) as ready:
-        ready.launch({}, {"A": a})
+    tensors = tuple(replace(t, role=b_role) if t.name == "B" else t for t in program.tensors)
+    given = {"WEIGHT": ({"B": b}, {"A": a}), "INPUT": ({}, {"A": a, "B": b})}[b_role]
+    with native.load(replace(program, tensors=tensors), host, weights=given[0], accept=accepted) as ready:
+        ready.launch({}, given[1])
         found = ready.tensor("Y").copy()
     start = np.full((m, n), initial, F32)
     if a_type == b_type == "q8_0" and transposed:
@@ -122,10 +132,23 @@ def test_ragged_products_along_k(m, n, k, fused):
 
 @pytest.mark.parametrize(
     ("m", "n", "k"),
-    [(7, 64, 6), (8, 64, 2), (9, 130, 70), (33, 65, 64), (12, 64, 7), (9, 65, 256), (8, 64, 302), (11, 128, 515)],
+    [
+        (7, 64, 6),
+        (8, 64, 2),
+        (9, 130, 70),
+        (33, 65, 64),
+        (12, 64, 7),
+        (9, 65, 256),
+        (8, 64, 302),
+        (11, 128, 515),
+        (260, 72, 516),
+    ],
 )
-def test_pairs_of_bf16_are_two_fused_terms_in_order(m, n, k):
-    found, expected = product("bf16", "bf16", m, n, k, Tree(0, 1, True), False, initial=0.5)
+@pytest.mark.parametrize("role", ["WEIGHT", "INPUT"])
+@pytest.mark.parametrize("initial", [0.0, 0.5])
+def test_pairs_of_bf16_are_two_fused_terms_in_order(m, n, k, role, initial):
+    """A weight is packed beforehand, an input by the kernel."""
+    found, expected = product("bf16", "bf16", m, n, k, Tree(0, 1, True), False, initial, role)
     assert np.array_equal(found, expected)
 
 

@@ -7,10 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from pavane import native
-from pavane.ir.program import Tree
+from pavane.ir.program import Compute, Load, MatmulTiles, Tree
 from pavane.native.packing import packed_formals
 from pavane.targets.load import load_target
+from tests.building import shape_of, span, window
 from tests.engines.native_programs import accepted, as_stored, product_program
+from tests.engines.sim_programs import edited
 
 TREE = Tree(0, 1, True)
 
@@ -36,6 +38,71 @@ def test_the_packed_form(rows, columns, cores):
         group, lane = divmod(row, 16)
         assert np.array_equal(quants[group, :, :, lane].reshape(blocks, 32) ^ 0x80, stored[row, :, 2:])
         assert np.array_equal(scales[group, :, lane], stored[row, :, :2])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 64), (30, 7), (64, 130)])
+def test_the_packed_form_of_pairs(rows, columns):
+    """Groups of 64 columns, the last one filled with 0: per pair of rows words of 32 bits, the earlier row on top."""
+    host = load_target("host", 1)
+    b = as_stored(np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32), "bf16")
+    program = product_program(host, "bf16", "bf16", 8, columns, rows, TREE, False)
+    with native.load(program, host, weights={"B": b}, accept=accepted) as ready:
+        packed = ready.memory._packed["B"].view(np.uint16)
+        assert np.array_equal(ready.tensor("B"), b)
+    groups = -(-columns // 64)
+    words = packed[: groups * 64 * rows].reshape(groups, rows // 2, 64, 2)
+    found = words[..., ::-1].transpose(1, 3, 0, 2).reshape(rows, groups * 64)
+    assert np.array_equal(found[:, :columns], b.view(np.uint16))
+    assert not found[:, columns:].any()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "m", "k", "tree", "transposed"),
+    [
+        ("f32", "bf16", 8, 64, TREE, False),
+        ("bf16", "f32", 8, 64, TREE, False),
+        ("bf16", "bf16", 7, 64, TREE, False),
+        ("bf16", "bf16", 8, 63, TREE, False),
+        ("bf16", "bf16", 8, 64, Tree(0, 1, False), False),
+        ("bf16", "bf16", 8, 64, Tree(0, 16, True), True),
+    ],
+)
+def test_only_products_of_many_rows_of_bf16_in_pairs_are_packed(a, b, m, k, tree, transposed):
+    program = product_program(load_target("host", 1), a, b, m, 64, k, tree, transposed)
+    assert packed_formals(program, program.shapes[0]) == set()
+
+
+@pytest.mark.parametrize(("start", "packed"), [((2, 64), {"B"}), ((1, 0), set()), ((0, 32), set())])
+def test_windows_of_packed_pairs(start, packed):
+    """A window from an even row and a multiple of 64 columns on; the numbers are those of what it covers."""
+    host, (row, column) = load_target("host", 1), start
+    program = product_program(host, "bf16", "bf16", 9, 192, 96, TREE, False)
+    place = window((row, 96), (column, 192), row=0)
+    moved = edited(program, "core", lambda s: (_moved(s, row, column, place),))
+    assert packed_formals(moved, moved.shapes[0]) == packed
+    rng = np.random.default_rng(7)
+    a, b = (as_stored(rng.integers(-8, 9, shape).astype(np.float32), "bf16") for shape in ((9, 96), (96, 192)))
+    with native.load(moved, host, weights={"B": b}, accept=accepted) as ready:
+        ready.launch({}, {"A": a})
+        found = ready.tensor("Y")[:, : 192 - column].copy()
+    expected = a[:, : 96 - row].astype(np.float32) @ b[row:, column:].astype(np.float32)
+    assert np.array_equal(found, expected)
+
+
+def test_a_weight_of_which_a_formal_is_a_part_is_not_packed_in_columns():
+    program = product_program(load_target("host", 1), "bf16", "bf16", 8, 64, 32, TREE, False)
+    shape = program.shapes[0]
+    assert packed_formals(program, shape) == {"B"}
+    longer = tuple(replace(t, shape=shape_of(96, 64)) if t.name == "B" else t for t in program.tensors)
+    assert packed_formals(replace(program, tensors=longer), shape) == set()
+
+
+def _moved(node, row, column, place):
+    if isinstance(node, Load) and node.tensor == "B":
+        return replace(node, window=place)
+    if isinstance(node, Compute) and isinstance(node.op, MatmulTiles):
+        return Compute(replace(node.op, k=span(row, 96, 96), cols=span(column, 192, 192)))
+    return node
 
 
 def test_only_weights_are_packed():

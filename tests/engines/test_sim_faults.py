@@ -27,8 +27,9 @@ from pavane.ir.program import (
 from pavane.ir.quasi import quasi
 from pavane.reject import ArgumentReject, LaunchReject, MemoryExceeded
 from pavane.sim import Deadlock, PoisonRead, ProtocolFault, SimulationFault, Simulator, UnwrittenOutput, simulate
+from tests.building import span
 from tests.engines.sim_programs import edited, gather, growing_cache, local_matmul, product_chain, without
-from tests.examples import matmul_multicast, span
+from tests.examples import matmul_multicast
 
 BF16 = ml_dtypes.bfloat16
 

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from pavane.sim import Simulator, simulate
 from pavane.sim.memory import Memory, Piece, alias_buffer, bound_region, region
 from pavane.sim.numbers import quantised, values
+from tests.building import rect
 from tests.engines.sim_programs import gather, growing_cache, local_matmul, product_chain, softmax_host
-from tests.examples import attention_host, matmul_multicast, norm_product_host, rect
+from tests.examples import attention_host, matmul_multicast, norm_product_host
 
 SHAPES = ((1, 1, 1), (33, 65, 31), (7, 576, 64), (100, 70, 150))
 

@@ -16,7 +16,7 @@ from pavane.sim.generic import evaluated
 from pavane.sim.matmul import accumulated, accumulated_q8
 from pavane.sim.numbers import quantised, stored, values
 from pavane.tensor_graph.q8 import round_half_away
-from tests.examples import COL, GEN_K, ROW
+from tests.building import COL, GEN_K, ROW
 
 F32 = np.float32
 TREES = (

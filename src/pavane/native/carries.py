@@ -24,6 +24,7 @@ from pavane.ir.program import (
     Span,
 )
 from pavane.ir.quasi import Quasi, quasi
+from pavane.ir.types import block_elements
 from pavane.ir.walk import leaves
 from pavane.native.elements import byte_offset, store_lanes
 from pavane.native.functions import f32_text
@@ -87,13 +88,13 @@ def emit_init(code: Code, carry: Carry, operand: Operand, part: Touch, scope: Sc
     """Set the touched part of a carry to its initial value."""
     rows = str(carry.rows) if part[0] is None else emit_length(code, part[0], scope)
     columns = str(carry.cols)
-    if part[1] is not None and carry.dtype != "q8_0":
+    if part[1] is not None and block_elements(carry.dtype) == 1:
         columns = code.greatest(code.least(emit_index(code, part[1], scope), columns), "0")
     if carry.initial == 0.0 and part[1] is None:
         _zero(code, operand.base, code.mul(rows, operand.row_bytes))
         return
-    if carry.dtype == "q8_0" and carry.initial != 0.0:
-        raise OutsideFragment("a q8_0 carry starts at 0 only", where=carry.name, needed=str(carry.initial))
+    if block_elements(carry.dtype) > 1 and carry.initial != 0.0:
+        raise OutsideFragment(f"a {carry.dtype} carry starts at 0 only", where=carry.name, needed=str(carry.initial))
     with code.loop(rows) as row:
         pointer = code.at(operand.base, code.mul(row, operand.row_bytes))
         if carry.initial == 0.0:

@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 
 from pavane.native.cpu import Cpu
 from pavane.native.lower import DISMISS, LAUNCH, RESIDENT
-from pavane.native.packing import PACK
+from pavane.native.packed_forms import FORMS
 
 _OPTIMISATION = 2
 _libraries = itertools.count()
@@ -38,12 +38,13 @@ class Loaded:
         self._jit = llvm.create_lljit_compiler(_machine(None))
         library = llvm.JITLibraryBuilder().add_object_img(object_file).add_current_process()
         library.export_symbol(LAUNCH).export_symbol(RESIDENT).export_symbol(DISMISS)
-        library.export_symbol(PACK)
+        for form in FORMS.values():
+            library.export_symbol(form.door)
         self._tracker = library.link(self._jit, f"pavane{next(_libraries)}")
         self.launch = self._tracker[LAUNCH]
         self.resident = self._tracker[RESIDENT]
         self.dismiss = self._tracker[DISMISS]
-        self.pack = self._tracker[PACK]
+        self.pack = {dtype: self._tracker[form.door] for dtype, form in FORMS.items()}
 
 
 def _initialise() -> None:

@@ -31,10 +31,11 @@ from pavane.ir.program import (
     Store,
 )
 from pavane.ir.quasi import Quasi
+from pavane.ir.types import block_elements
 from pavane.ir.walk import leaves, named
 from pavane.native.packing import reads
 
-_MOVES = (Reserve, Push, Front, Pop)
+MOVES = (Reserve, Push, Front, Pop)
 
 
 def direct_stores(program: Program, shape: Shape, process: Process) -> dict[str, Store]:
@@ -58,7 +59,7 @@ def _pairs(body: tuple[Node, ...]) -> Iterator[tuple[Generic, Store]]:
             yield filled, node
         if isinstance(node, Compute) and isinstance(node.op, Generic):
             filled = node.op
-        elif not isinstance(node, _MOVES):
+        elif not isinstance(node, MOVES):
             filled = None
 
 
@@ -68,7 +69,7 @@ def _only_use(shape: Shape, process: Process, generic: Generic, store: Store) ->
     if named(shape.fifos, name).kind != "LOCAL" or name in reads(generic):
         return False
     uses = [(p, s) for p in shape.processes for _, s in leaves(p.body) if _touches(s, name)]
-    return all(p is process for p, _ in uses) and sum(not isinstance(s, _MOVES) for _, s in uses) == 2
+    return all(p is process for p, _ in uses) and sum(not isinstance(s, MOVES) for _, s in uses) == 2
 
 
 def _touches(step: Step, name: str) -> bool:
@@ -80,7 +81,7 @@ def _touches(step: Step, name: str) -> bool:
 
 def _same_elements(generic: Generic, store: Store, formal: Formal) -> bool:
     window, last = store.window, len(store.window.size) - 1
-    if formal.dtype == "q8_0" or not all(isinstance(start, Quasi) for start in window.start):
+    if block_elements(formal.dtype) > 1 or not all(isinstance(start, Quasi) for start in window.start):
         return False
     if window.row < 0:
         return generic.rows == Span(Quasi(), 1, Quasi(1)) and _same_range(generic.cols, store, formal, last)

@@ -1,12 +1,15 @@
 """Elements in memory: 16 at a time or one, widened to f32 when read, rounded to nearest even when written.
 
-A place is (row pointer, column). q8_0 columns are counted in elements; 16 of them are read at once where the column is
-known to be a multiple of 16. i32 and i8 values are carried as f32: exact for integers up to 2**24 in magnitude.
-Writing an integer type takes an f32 that holds an integer (saturating); q8_0 is written a block of 32 at a time.
+A place is (row pointer, column). Columns of types in blocks are counted in elements; 16 of them are read at once where
+the column is known to be a multiple of 16 (block floats: `block_floats`). i32 and i8 values are carried as f32: exact
+for integers up to 2**24 in magnitude. Writing an integer type takes an f32 that holds an integer (saturating); q8_0 is
+written a block of 32 at a time.
 """
 
 from __future__ import annotations
 
+from pavane.ir.types import MAGNITUDE_BITS
+from pavane.native.block_floats import block_offset, load_block, load_block_element
 from pavane.native.text import F32, I64, LANES, MASK, Code
 
 _SIZE = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "i32": 4}
@@ -14,7 +17,9 @@ _STORED = {"f32": "float", "f16": "i16", "bf16": "i16", "i8": "i8", "i32": "i32"
 
 
 def byte_offset(code: Code, dtype: str, column: str) -> str:
-    """Bytes before a column; a q8_0 column is a multiple of 32."""
+    """Bytes before a column; of a type in blocks it begins one."""
+    if dtype in MAGNITUDE_BITS:
+        return block_offset(code, dtype, column)
     if dtype == "q8_0":
         block = code.value(f"ashr exact i64 {column}, 5") if column.startswith("%") else str(int(column) // 32)
         return code.mul(block, 34)
@@ -22,10 +27,12 @@ def byte_offset(code: Code, dtype: str, column: str) -> str:
 
 
 def load_lanes(code: Code, dtype: str, row: str, column: str, mask: str | None) -> str:
-    """16 consecutive elements as f32; lanes outside the mask are 0. q8_0: the column is a multiple of 16."""
+    """16 consecutive elements as f32; lanes outside the mask are 0. In blocks: the column is a multiple of 16."""
+    if dtype in MAGNITUDE_BITS:
+        return _load_block_float(code, dtype, code.at(row, block_offset(code, dtype, column)), mask)
     if dtype == "q8_0":
         return _load_half_block(code, row, column, mask)
-    raw = _load_raw(code, _STORED[dtype], code.at(row, code.mul(column, _SIZE[dtype])), mask)
+    raw = load_raw_lanes(code, _STORED[dtype], code.at(row, code.mul(column, _SIZE[dtype])), mask)
     return widen(code, dtype, raw, LANES)
 
 
@@ -44,7 +51,8 @@ def widen(code: Code, dtype: str, raw: str, lanes: int) -> str:
     return code.value(f"sitofp <{lanes} x {_STORED[dtype]}> {raw} to {floats}")
 
 
-def _load_raw(code: Code, kind: str, pointer: str, mask: str | None) -> str:
+def load_raw_lanes(code: Code, kind: str, pointer: str, mask: str | None) -> str:
+    """16 neighbours as they are stored; lanes outside the mask are 0."""
     if mask is None:
         return code.load(f"<{LANES} x {kind}>", pointer)
     suffix = {"float": "f32"}.get(kind, kind)
@@ -59,14 +67,25 @@ def _load_half_block(code: Code, row: str, column: str, mask: str | None) -> str
     quants = code.at(block, code.add(inside, "2"))
     if mask is None:
         scale = load_scale(code, block)
-        values = widen(code, "i8", _load_raw(code, "i8", quants, None), LANES)
+        values = widen(code, "i8", load_raw_lanes(code, "i8", quants, None), LANES)
         return code.value(f"fmul {F32} {code.splat('float', LANES, scale)}, {values}")
     result = code.slot(F32)
     code.store(F32, "zeroinitializer", result, 64)
     with code.when(code.value(f"extractelement {MASK} {mask}, i64 0")):
         scale = load_scale(code, block)
-        values = widen(code, "i8", _load_raw(code, "i8", quants, mask), LANES)
+        values = widen(code, "i8", load_raw_lanes(code, "i8", quants, mask), LANES)
         code.store(F32, code.value(f"fmul {F32} {code.splat('float', LANES, scale)}, {values}"), result, 64)
+    return code.load(F32, result, 64)
+
+
+def _load_block_float(code: Code, dtype: str, block: str, mask: str | None) -> str:
+    if mask is None:
+        return load_block(code, dtype, block)
+    result = code.slot(F32)
+    code.store(F32, "zeroinitializer", result, 64)
+    with code.when(code.value(f"extractelement {MASK} {mask}, i64 0")):
+        values = load_block(code, dtype, block)
+        code.store(F32, code.value(f"select {MASK} {mask}, {F32} {values}, {F32} zeroinitializer"), result, 64)
     return code.load(F32, result, 64)
 
 
@@ -83,6 +102,8 @@ def load_scale_lanes(code: Code, block: str, lanes: int) -> str:
 
 def load_element(code: Code, dtype: str, row: str, column: str) -> str:
     """One element as f32, at any column."""
+    if dtype in MAGNITUDE_BITS:
+        return load_block_element(code, dtype, row, column)
     if dtype == "q8_0":
         block = code.at(row, code.mul(code.value(f"ashr i64 {column}, 5"), 34))
         place = code.at(block, code.add(code.value(f"and i64 {column}, 31"), "2"))
@@ -136,7 +157,7 @@ def _gather_slowly(code: Code, dtype: str, base: str, offsets: str, columns: str
 
 
 def store_lanes(code: Code, dtype: str, row: str, column: str, value: str, mask: str | None) -> None:
-    """16 consecutive f32 rounded to `dtype` (not q8_0: see `store_block`)."""
+    """16 consecutive f32 rounded to `dtype` (not one in blocks: see `store_block`)."""
     raw = narrow(code, dtype, value)
     vector, place = f"<{LANES} x {_STORED[dtype]}>", code.at(row, code.mul(column, _SIZE[dtype]))
     if mask is None:

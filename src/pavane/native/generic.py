@@ -14,8 +14,9 @@ from typing import NamedTuple
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, children, walk
 from pavane.ir.program import LV_GEN_COL, LV_GEN_K, LV_GEN_ROW, Generic
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import Q8_BLOCK
-from pavane.native.elements import gather_lanes, load_element, load_lanes, store_block, store_lanes
+from pavane.ir.types import MAGNITUDE_BITS, Q8_BLOCK, block_elements
+from pavane.native.block_floats import store_block_float
+from pavane.native.elements import byte_offset, gather_lanes, load_element, load_lanes, store_block, store_lanes
 from pavane.native.functions import FUNCTIONS, apply_function, f32_text
 from pavane.native.index import Scope, emit_guards, emit_index, emit_lanes, emit_length, lane_offsets, moves_by_one
 from pavane.native.panels import store_panel_block
@@ -88,6 +89,10 @@ class _Writer:
                     store_panel_block(code, pointer, place, self.destination.panel, *halves)
                 else:
                     store_block(code, pointer, place, *halves)
+            elif self.destination.dtype in MAGNITUDE_BITS:
+                target = code.at(pointer, byte_offset(code, self.destination.dtype, place))
+                value = self._columns(scope, column, None, columns, known)
+                store_block_float(code, self.destination.dtype, target, value)
             else:
                 mask = code.mask(code.sub(columns, column))
                 store_lanes(
@@ -198,7 +203,7 @@ class _Writer:
             first = emit_index(code, column, {**point.scope, variable: point.start})
             return load_lanes(code, operand.dtype, self._row(operand, row, point.scope), first, point.mask)
         offsets = lane_offsets(column, variable)
-        if variable not in row.variables() and offsets and operand.dtype != "q8_0" and _near(offsets):
+        if variable not in row.variables() and offsets and block_elements(operand.dtype) == 1 and _near(offsets):
             first = emit_index(code, column, {**point.scope, variable: point.start})
             return self._nearby(operand.dtype, self._row(operand, row, point.scope), first, offsets, point.mask)
         lanes = self._lanes(point)
@@ -279,8 +284,8 @@ def _near(offsets: tuple[int, ...]) -> bool:
 
 
 def _consecutive(operand: Operand, column: Quasi, variable: str) -> bool:
-    """16 neighbours in memory; of q8_0, in one half of a block."""
+    """16 neighbours in memory; of a type in blocks, 16 that begin at a multiple of 16."""
     if not moves_by_one(column, variable):
         return False
     rest = column - Quasi(0, ((1, variable),))
-    return operand.dtype != "q8_0" or all(n % LANES == 0 for n in (rest.const, *(c for c, _ in rest.terms)))
+    return block_elements(operand.dtype) == 1 or all(n % LANES == 0 for n in (rest.const, *(c for c, _ in rest.terms)))

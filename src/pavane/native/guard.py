@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from pavane.ir.program import Program, Tensor, Transition
+from pavane.ir.types import Floats, block_elements
 from pavane.native.memory import numpy_dtype, view_shape
 from pavane.reject import LaunchReject
+from pavane.tensor_graph.blocks import decode_blocks
 from pavane.tensor_graph.fills import broken_promise
 
 
@@ -54,7 +56,10 @@ def _input_faults(tensor: Tensor, symbols: Mapping[str, int], given: np.ndarray)
 
 def fill_faults(tensor: Tensor, given: np.ndarray) -> list[str]:
     """Values that are not what the tensor declares: proofs of exactness and of bounds rest on them."""
-    broken = "" if tensor.dtype == "q8_0" else broken_promise(tensor.fill, given)
+    if tensor.dtype == "q8_0" or isinstance(tensor.fill, Floats):
+        return []
+    values = decode_blocks(given, tensor.dtype) if block_elements(tensor.dtype) > 1 else given
+    broken = broken_promise(tensor.fill, values)
     return [f"{tensor.name} {broken}"] if broken else []
 
 

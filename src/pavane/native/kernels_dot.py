@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pavane.ir.types import Q8_BLOCK
 from pavane.native.cpu import Cpu
-from pavane.native.elements import load_lanes, load_scale_lanes, widen
+from pavane.native.elements import byte_offset, load_lanes, load_scale_lanes, widen
 from pavane.native.text import F32, LANES, Code, Module, halving_sums
 
 PARAMETERS = (
@@ -78,7 +78,7 @@ class _Dot:
         whole = code.value(f"and i64 %k, {-step}")
         with code.loop(whole, step=step) as j:
             for row in ahead:
-                prefetch(code, code.at(row, _stream_offset(code, dtype, j)))
+                prefetch(code, code.at(row, byte_offset(code, dtype, j)))
             self._step(a_rows, b_rows, dtype, sums, j, None)
         if dtype != "q8_0":
             rest = code.sub("%k", whole)
@@ -141,11 +141,6 @@ def prefetch_row(code: Code, row: str, ahead: str) -> str:
     start = code.value(f"select i1 {inside}, ptr %b, ptr %next")
     index = code.value(f"select i1 {inside}, i64 {target}, i64 {code.sub(target, '%cols')}")
     return code.at(start, code.mul(index, "%b_row"))
-
-
-def _stream_offset(code: Code, dtype: str, j: str) -> str:
-    size = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "i32": 4}.get(dtype)
-    return code.mul(j, size) if size else code.mul(code.value(f"lshr exact i64 {j}, 5"), 34)
 
 
 def prefetch(code: Code, pointer: str) -> None:

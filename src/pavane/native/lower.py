@@ -3,7 +3,7 @@
     launch(control)            one epoch: starts the other threads, does thread 0's share, returns when all have ended
     resident(control, thread)  what every other thread runs for its life: wait for an epoch, do its share, say so
     dismiss(control)           between epochs: every resident returns
-Beside them `pack` (see `packing`), which runs once, when weights are loaded.
+Beside them the doors of `packed_forms`, which run once, when weights are loaded.
 Two instances of a shape share its functions; only the table of addresses tells them apart.
 """
 
@@ -33,7 +33,7 @@ from pavane.native.layout import (
     clock_count,
     rect_numbers,
 )
-from pavane.native.packing import define_pack
+from pavane.native.packed_forms import define_packing
 from pavane.native.process import lower_process
 from pavane.native.sync import define_sync, emit_add, emit_wait
 from pavane.native.text import Code, Module
@@ -54,7 +54,7 @@ def lower_program(program: Program, layout: Layout, cpu: Cpu, clocks: bool = Fal
     _define_launch(module, layout)
     _define_resident(module)
     _define_dismiss(module)
-    define_pack(module)
+    define_packing(module)
     return str(module)
 
 

@@ -1,8 +1,8 @@
 """The bytes behind a program's tensors, and numpy views of them.
 
-Weights stay where the caller has them; everything else is allocated for the greatest extents its symbols allow. A q8_0
-tensor is seen as bytes [..., columns / 32 * 34]. Programs that share have the same WEIGHT and STATE bytes and the same
-watermark of STATE rows written.
+Weights stay where the caller has them; everything else is allocated for the greatest extents its symbols allow. A
+tensor in blocks is seen as bytes [..., bytes of a row]. Programs that share have the same WEIGHT and STATE bytes and
+the same watermark of STATE rows written.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from pavane.ir.program import Program, Tensor
 from pavane.ir.quasi import Domain, upper
-from pavane.ir.types import row_bytes
+from pavane.ir.types import block_elements, row_bytes
 from pavane.ir.walk import symbol_domain
-from pavane.native.packing import pack_weight, packed_bytes
+from pavane.native.packed_forms import pack_weight, packed_bytes
 from pavane.reject import LaunchReject
 
 _NUMPY = {
@@ -29,6 +29,8 @@ _NUMPY = {
     "i8": np.int8,
     "i32": np.int32,
     "q8_0": np.uint8,
+    "bfp8": np.uint8,
+    "bfp4": np.uint8,
 }
 _ALIGNMENT = 4096
 _LARGE_PAGE = 1 << 21
@@ -40,8 +42,8 @@ def numpy_dtype(dtype: str) -> np.dtype:
 
 
 def view_shape(dtype: str, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a view: q8_0 counts bytes in its last dimension."""
-    return (*extents[:-1], row_bytes(dtype, extents[-1])) if dtype == "q8_0" else extents
+    """The shape of a view: a type in blocks counts bytes in its last dimension."""
+    return (*extents[:-1], row_bytes(dtype, extents[-1])) if block_elements(dtype) > 1 else extents
 
 
 def tensor_bytes(dtype: str, extents: tuple[int, ...]) -> int:
@@ -134,20 +136,21 @@ class Memory:
     def address(self, name: str, packed: bool = False) -> int:
         return (self._packed if packed else self._bytes)[name].ctypes.data
 
-    def pack(self, names: Iterable[str], door: int, threads: int) -> None:
-        """Make the packed copies that are not there yet, side by side, with a loaded program's `pack`."""
-        missing = {name: self._rows_and_columns(name) for name in names if name not in self._packed}
-        sizes = [-(-packed_bytes(*shape) // _ALIGNMENT) * _ALIGNMENT for shape in missing.values()]
+    def pack(self, names: Iterable[str], doors: Mapping[str, int], threads: int) -> None:
+        """Make the packed copies that are not there yet, side by side, with a loaded program's doors."""
+        missing = [self.tensors[name] for name in names if name not in self._packed]
+        sizes = [-(-packed_bytes(t.dtype, *self._rows_and_columns(t)) // _ALIGNMENT) * _ALIGNMENT for t in missing]
         arena, start = large(sum(sizes)) if missing else aligned(0), 0
-        for (name, (rows, columns)), size in zip(missing.items(), sizes, strict=True):
-            made = arena[start : start + size]
-            pack_weight(door, self._bytes[name], rows, columns, threads, made)
+        for tensor, size in zip(missing, sizes, strict=True):
+            name, made = tensor.name, arena[start : start + size]
+            rows, columns = self._rows_and_columns(tensor)
+            pack_weight(doors[tensor.dtype], tensor.dtype, self._bytes[name], rows, columns, threads, made)
             self._packed[name] = made
             release(self._bytes[name])
             start += size
 
-    def _rows_and_columns(self, name: str) -> tuple[int, int]:
-        *rows, columns = self.extents(self.tensors[name])
+    def _rows_and_columns(self, tensor: Tensor) -> tuple[int, int]:
+        *rows, columns = self.extents(tensor)
         return math.prod(rows), columns
 
     def view(self, name: str, symbols: Mapping[str, int] | None) -> np.ndarray:

@@ -9,7 +9,8 @@ formals by number: no name of a tensor is in it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import singledispatchmethod
+from contextlib import contextmanager
+from functools import partial, singledispatchmethod
 
 from pavane.ir.expr import Index, Indirect
 from pavane.ir.program import (
@@ -55,6 +56,7 @@ from pavane.native.matmul import emit_matmul, require_taken_as_stored
 from pavane.native.packing import packed_formals
 from pavane.native.panels import panel_offsets
 from pavane.native.queues import Queue, process_queues
+from pavane.native.sums import sums_in_place
 from pavane.native.sync import emit_add
 from pavane.native.text import Code, Module
 from pavane.native.windows import Box, emit_address, emit_box, emit_copy
@@ -94,12 +96,13 @@ class _Process:
         self.formals = {
             f.name: code.load("ptr", code.at("%formals", str(8 * i)), 8) for i, f in enumerate(shape.formals)
         }
-        packed = packed_formals(program, shape)
+        self.packed = packed = packed_formals(program, shape)
         self.queues = process_queues(code, shape, process, self.site, self.local, packed)
         self.carries = {c.name: c for c in shape.carries}
         self.panels, panel_bytes_ = panel_offsets(shape, packed)
         self.scratch = code.at("%scratch", str(panel_bytes_))
         self.direct = direct_stores(program, shape, process)
+        self.sums = sums_in_place(program, shape, process, self.direct)
         self.fills = {step.fifo: step for _, step in leaves(process.body) if isinstance(step, Load)}
 
     def body(self, nodes: tuple[Node, ...]) -> None:
@@ -185,28 +188,60 @@ class _Process:
     @step.register
     def _(self, step: Init) -> None:
         carry = self.carries[step.carry]
-        part = touched(self.process.body, carry.name, tuple(self.loops), self.outside)
-        emit_init(self.code, carry, self._carry(carry), part, self.scope)
+        sums = self.sums.get(carry.name)
+        if sums is None:
+            part = touched(self.process.body, carry.name, tuple(self.loops), self.outside)
+            emit_init(self.code, carry, self._carry(carry), part, self.scope)
+        elif sums.beginning is None:
+            with self._inside(sums.store) as target:
+                part = (sums.result.rows, sums.result.cols.limit - sums.result.cols.start)
+                emit_init(self.code, carry, target, part, self.scope)
 
     @step.register
     def _(self, step: Compute) -> None:
         op = step.op
         if isinstance(op, Generic):
             self._generic(op)
-            return
-        target = self._written(op.dst.name)
+        elif op.dst.name in self.sums:
+            self._product_in_place(op)
+        else:
+            self._product(op, self._written(op.dst.name))
+
+    def _product(self, op: MatmulTiles, target: Operand, fresh: str = "false") -> None:
         require_taken_as_stored(self.shape, op)
-        operands = (target, self._read(op.a.name), self._read(op.b.name))
-        emit_matmul(self.code, op, operands, self._following(op, operands[2]), self.scratch, self.cpu, self.scope)
+        a, b = self._read(op.a.name), self._read(op.b.name)
+        following = self._following(op, b)
+        emit_matmul(self.code, op, (target, a, b), following, self.scratch, self.cpu, self.scope, fresh)
+
+    def _product_in_place(self, op: MatmulTiles) -> None:
+        sums = self.sums[op.dst.name]
+        fresh = "false" if sums.beginning is None else self._first_turn(sums.beginning)
+        with self._inside(sums.store) as target:
+            self._product(op, target, fresh)
+
+    def _first_turn(self, loops: tuple[Loop, ...]) -> str:
+        """Whether all of them are in their first turn."""
+        found = "true"
+        for loop in loops:
+            here = self.code.value(f"icmp eq i64 {self.scope[loop.var]}, 0")
+            found = self.code.value(f"and i1 {found}, {here}")
+        return found
 
     def _generic(self, op: Generic) -> None:
         code = self.code
-        if op.dst.name not in self.direct:
+        store = self.direct.get(op.dst.name)
+        if store is None:
             emit_generic(code, op, self._read, self._written(op.dst.name), self.scope)
-            return
-        formal, box = self._destination(self.direct[op.dst.name])
-        with code.when(code.value(f"icmp sgt i64 {box.rows}, 0")):
-            emit_generic(code, op, self._read, Operand(formal.dtype, box.address, box.row_bytes), self.scope)
+        elif all(sums.store is not store for sums in self.sums.values()):
+            with self._inside(store) as target:
+                emit_generic(code, op, self._read, target, self.scope)
+
+    @contextmanager
+    def _inside(self, step: Store) -> Iterator[Operand]:
+        """The window as a destination; what is written in the block runs where it has a row inside the tensor."""
+        formal, box = self._destination(step)
+        with self.code.when(self.code.value(f"icmp sgt i64 {box.rows}, 0")):
+            yield Operand(formal.dtype, box.address, box.row_bytes)
 
     def _destination(self, step: Store) -> tuple[Formal, Box]:
         formal = named(self.shape.formals, step.tensor)
@@ -254,7 +289,7 @@ class _Process:
         if step.row != Quasi():
             raise OutsideFragment("an ALIAS slot is bound as a whole", where=step.fifo)
         formal, base = named(self.shape.formals, step.tensor), self.formals[step.tensor]
-        address = emit_address(self.code, formal, base, step.window, self._read_index)
+        address = emit_address(self.code, formal, base, step.window, self._read_index, formal.name in self.packed)
         queue.bind(address, self._next_address(step, address))
 
     def _next_address(self, step: Load, address: str) -> str:
@@ -268,7 +303,8 @@ class _Process:
         turn = code.add(self.scope[loop.var], "1")
         scope = {**self.scope, loop.var: turn}
         formal, base = named(self.shape.formals, step.tensor), self.formals[step.tensor]
-        following = emit_address(code, formal, base, step.window, lambda s: emit_index(code, s, scope))  # type: ignore[arg-type]
+        read = partial(emit_index, code, scope=scope)
+        following = emit_address(code, formal, base, step.window, read, formal.name in self.packed)
         more = code.value(f"icmp slt i64 {turn}, {emit_index(code, loop.extent, self.scope)}")
         return code.value(f"select i1 {more}, ptr {following}, ptr {address}")
 

@@ -55,7 +55,7 @@ class Queue:
         self.fifo, self.alias = fifo, fifo.kind == "ALIAS"
         self.packed = any(load.fifo == fifo.name and load.tensor in packed for load in _all_loads(shape))
         self.slot_bytes = fifo.rows * row_bytes(fifo.dtype, fifo.cols)
-        self.row_bytes = _alias_row_bytes(shape, fifo) if self.alias else row_bytes(fifo.dtype, fifo.cols)
+        self.row_bytes = _alias_row_bytes(shape, fifo, packed) if self.alias else row_bytes(fifo.dtype, fifo.cols)
         self.filling, self.holding, self.following = (code.slot("ptr") for _ in range(3))
         self.held = self._reserved = False
         self._code, self._local, self._cell = code, local, cell
@@ -152,10 +152,10 @@ def _all_loads(shape: Shape) -> tuple[Load, ...]:
     return tuple(step for p in shape.processes for _, step in leaves(p.body) if isinstance(step, Load))
 
 
-def _alias_row_bytes(shape: Shape, fifo: Fifo) -> int:
+def _alias_row_bytes(shape: Shape, fifo: Fifo, packed: frozenset[str]) -> int:
     """Bytes from row to row of what an ALIAS FIFO is bound to: the same for all its loads."""
     loads = [load for load in _all_loads(shape) if load.fifo == fifo.name]
-    distinct = sorted({window_row_bytes(named(shape.formals, load.tensor), load.window) for load in loads})
+    distinct = sorted({window_row_bytes(named(shape.formals, n.tensor), n.window, n.tensor in packed) for n in loads})
     if len(distinct) != 1:
         raise OutsideFragment(
             "an ALIAS FIFO is bound to windows whose rows lie differently", where=fifo.name, needed=f"{distinct} bytes"

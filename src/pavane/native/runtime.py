@@ -54,7 +54,7 @@ def load(
 ) -> NativeProgram:
     """Make an accepted program runnable on this processor.
 
-    `weights`: one array a WEIGHT tensor (q8_0 as bytes), used in place; empty with `share`, whose WEIGHT and STATE
+    `weights`: one array a WEIGHT tensor (blocks as bytes), used in place; empty with `share`, whose WEIGHT and STATE
     bytes are used. `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written
     only after the program was accepted, so a program that is found there is not checked again. `accept` replaces the
     checker; without a `cache_dir`, nothing is cached then. `clocks`: count cycles (see `NativeProgram.cycles`).
@@ -171,7 +171,7 @@ class NativeProgram:
         return self.memory.view(name, check_symbols(self._program, symbols))
 
     def tensor(self, name: str) -> np.ndarray:
-        """A view of a tensor's bytes, with its extents at the last launch; q8_0 as bytes."""
+        """A view of a tensor's bytes, with its extents at the last launch; blocks as bytes."""
         if not self.memory.role(name):
             raise LaunchReject("the program has no such tensor", where=name)
         return self.memory.view(name, self._symbols)

@@ -95,7 +95,7 @@ class Code:
         self.module.define(self._name, self._head + "\n" + body)
 
     @contextmanager
-    def loop(self, count: str, start: str = "0", step: int = 1) -> Iterator[str]:
+    def loop(self, count: str, start: str = "0", step: int | str = 1) -> Iterator[str]:
         """for (i = start; i < count; i += step), signed 64 bits."""
         head, body, after = self.label(), self.label(), self.label()
         index, following = self.fresh(), self.fresh()

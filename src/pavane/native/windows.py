@@ -8,9 +8,10 @@ from typing import NamedTuple
 from pavane.ir.expr import Index
 from pavane.ir.program import Formal, Window
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import Q8_BLOCK, row_bytes
+from pavane.ir.types import block_elements, row_bytes
 from pavane.native.elements import byte_offset
 from pavane.native.index import Scope, emit_index
+from pavane.native.kernels_pairs import GROUP, TERM_BYTES
 from pavane.native.text import Code
 
 ReadIndex = Callable[[Index], str]
@@ -25,8 +26,12 @@ class Box(NamedTuple):
     row_bytes: int
 
 
-def strides(formal: Formal) -> tuple[int, ...]:
-    """Elements from one index to the next, per dimension."""
+def strides(formal: Formal, packed: bool = False) -> tuple[int, ...]:
+    """Elements from one index to the next, per dimension; of a formal that is bound to packed bytes, between indices at
+    which a window may start.
+    """
+    if packed and formal.dtype == "bf16":
+        return GROUP, formal.shape[0].const
     found, total = [], 1
     for extent in reversed(formal.shape[1:]):
         found.append(total)
@@ -34,15 +39,17 @@ def strides(formal: Formal) -> tuple[int, ...]:
     return tuple(reversed([*found, total]))
 
 
-def window_row_bytes(formal: Formal, window: Window) -> int:
-    """Bytes from one row of the window to the next (0: it has one row)."""
+def window_row_bytes(formal: Formal, window: Window, packed: bool = False) -> int:
+    """Bytes from one row of the window to the next (0: it has one row); of packed columns from group to group."""
+    if packed and formal.dtype == "bf16":
+        return formal.shape[0].const * TERM_BYTES
     return 0 if window.row < 0 else row_bytes(formal.dtype, strides(formal)[window.row])
 
 
-def emit_address(code: Code, formal: Formal, base: str, window: Window, read: ReadIndex) -> str:
+def emit_address(code: Code, formal: Formal, base: str, window: Window, read: ReadIndex, packed: bool = False) -> str:
     """The address of the window's first element."""
     offset = "0"
-    for start, stride in zip(window.start, strides(formal), strict=True):
+    for start, stride in zip(window.start, strides(formal, packed), strict=True):
         offset = code.add(code.mul(read(start), stride), offset)
     return code.at(base, byte_offset(code, formal.dtype, offset))
 
@@ -71,9 +78,12 @@ def _clipped(code: Code, window: Window, d: int, extent: Quasi, read: ReadIndex,
 def emit_copy(
     code: Code, dtype: str, target: tuple[str, str | int], source: tuple[str, str | int], rows: str, columns: str
 ) -> None:
-    """Copy rows of `columns` elements; (address, bytes from row to row) each. q8_0 columns are whole blocks."""
-    if dtype == "q8_0" and not columns.startswith("%"):
-        columns = str(-(-int(columns) // Q8_BLOCK) * Q8_BLOCK)
+    """Copy rows of `columns` elements; (address, bytes from row to row) each. Columns of types in blocks are whole
+    blocks.
+    """
+    if not columns.startswith("%"):
+        block = block_elements(dtype)
+        columns = str(-(-int(columns) // block) * block)
     size = byte_offset(code, dtype, columns)
     with code.loop(rows) as row:
         to, origin = (code.at(address, code.mul(row, stride)) for address, stride in (target, source))
