@@ -14,7 +14,7 @@ import numpy as np
 from pavane.frontends.deploy import DeployedModel, Progress, deployment
 from pavane.frontends.gguf import read_gguf
 from pavane.ir.program import Program
-from pavane.ir.types import CONTRACTS, Contract, DType, Fill, Ints
+from pavane.ir.types import CONTRACTS, Contract, DType, Fill, Ints, StoredWeights
 from pavane.reject import ArgumentReject
 from pavane.targets.check import check_target
 from pavane.targets.descriptor import SpatialTarget
@@ -30,10 +30,14 @@ DEFAULT_CONTEXT = 2048
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Something to compile: a name, and its TEMPLATE sections for a target."""
+    """Something to compile: a name, and its TEMPLATE sections for a target.
+
+    `beside`: the same of each program of its deployment, where there are several with the same weights and state.
+    """
 
     name: str
     sections: Callable[[SpatialTarget], tuple[Program, ...]]
+    beside: Callable[[SpatialTarget], tuple[tuple[Program, ...], ...]] = lambda target: ()
 
 
 def compile(
@@ -50,7 +54,7 @@ def compile(
             f"{type(source).__name__} is no source", remedy="pv.op(text), pv.graph(graph) or pv.gguf(path).decode()"
         )
     chip = as_target(target, cores)
-    return compile_sections(source.name, source.sections(chip), chip, observer)
+    return compile_sections(source.name, source.sections(chip), chip, observer, source.beside(chip))
 
 
 def check(program: Program, target: str | Path | SpatialTarget = "host", cores: int | None = None) -> Report:
@@ -132,13 +136,14 @@ def decoder(
     contract: Contract = "INT8_ACTIVATIONS",
     context: int = DEFAULT_CONTEXT,
     logits_every_row: bool = False,
+    most_rows: int | None = None,
 ) -> Source:
-    """One epoch of a decoder-only transformer: `rows` tokens from position `pos` on (`rows` = "rows": a symbol, 1 to
-    32).
+    """One epoch of a decoder-only transformer: `rows` tokens from position `pos` on (`rows` = "rows": a symbol, from 1
+    to `most_rows`: the most tokens of a block, by default as many as serve the target best).
     """
     kind = "decode" if rows == 1 else "prompt"
 
-    def sections(target: SpatialTarget) -> tuple[Program, ...]:
+    def made(target: SpatialTarget, rows: int | str, every_row: bool) -> tuple[Program, ...]:
         from pavane.passes.from_qwen_ops import decoder_sections
 
         return decoder_sections(
@@ -148,10 +153,15 @@ def decoder(
             rows=rows,
             contract=contract,
             context=context,
-            logits_every_row=logits_every_row,
+            logits_every_row=every_row,
+            most_rows=most_rows,
         ).sections
 
-    return Source(f"{config.name}.{kind}", sections)
+    def beside(target: SpatialTarget) -> tuple[tuple[Program, ...], ...]:
+        """Decode, and the prompt that needs most, whichever this is; none where memory is addressed in place."""
+        return () if target.alias else (made(target, 1, False), made(target, "rows", True))
+
+    return Source(f"{config.name}.{kind}", lambda target: made(target, rows, logits_every_row), beside)
 
 
 class Gguf:
@@ -172,20 +182,24 @@ class Gguf:
         """One token an epoch."""
         return self._source(1)
 
-    def prompt(self, logits_every_row: bool = False) -> Source:
-        """A block of 1 to 32 tokens an epoch; logits of the last one, or of every row."""
-        return self._source("rows", logits_every_row)
+    def prompt(self, logits_every_row: bool = False, most_rows: int | None = None) -> Source:
+        """A block of tokens an epoch (see `decoder`); logits of the last one, or of every row."""
+        return self._source("rows", logits_every_row, most_rows)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Every WEIGHT tensor of both programs, as stored: views of the deployment file, and the rope frequencies."""
-        arrays = {name: self.deployed.array(name) for name in self.deployed.weights}
-        for table in ("rope", "local_rope"):
-            frequencies = getattr(self.config, f"{table}_inverse_frequencies")
-            if frequencies:
-                arrays[f"{table}_inverse_frequencies"] = np.array(frequencies, np.float32)
-        return arrays
+        """Every WEIGHT tensor of both programs, as stored, and the rope frequencies."""
+        frequencies = {name: np.array(values, np.float32) for name, values in self._frequencies().items()}
+        return {name: self.deployed.array(name) for name in self.deployed.weights} | frequencies
 
-    def _source(self, rows: int | str, logits_every_row: bool = False) -> Source:
+    def weight_names(self) -> tuple[str, ...]:
+        """The names of `weights`."""
+        return (*self.deployed.weights, *self._frequencies())
+
+    def _frequencies(self) -> dict[str, tuple[float, ...]]:
+        tables = ("rope_inverse_frequencies", "local_rope_inverse_frequencies")
+        return {table: values for table in tables if (values := getattr(self.config, table))}
+
+    def _source(self, rows: int | str, logits_every_row: bool = False, most_rows: int | None = None) -> Source:
         stored = tuple((name, weight.shape, weight.dtype) for name, weight in self.deployed.weights.items())
         return decoder(
             self.config,
@@ -194,6 +208,7 @@ class Gguf:
             contract=self.contract,
             context=self.context,
             logits_every_row=logits_every_row,
+            most_rows=most_rows,
         )
 
 
@@ -203,13 +218,16 @@ def gguf(
     context: int | None = None,
     cache_dir: Path | None = None,
     progress: Progress | None = None,
+    weights: StoredWeights = "q8_0",
 ) -> Gguf:
-    """A model file, brought to its deployment form once (Q8_0 matrices; kept in the user's cache directory)."""
+    """A model file in its deployment form: matrices stored as `weights`, Q8_0 (made once, kept in the user's cache
+    directory) or block floats, for chips that take them.
+    """
     if not isinstance(path, str | Path):
         raise ArgumentReject(f"{type(path).__name__} is no path of a GGUF file")
     if contract not in CONTRACTS:
         raise ArgumentReject(f"no contract is named {contract!r}", remedy=" or ".join(CONTRACTS))
-    deployed = deployment(read_gguf(path), cache_dir, progress)
+    deployed = deployment(read_gguf(path), cache_dir, progress, weights)
     most = deployed.config.context
     if context is not None and (type(context) is not int or not 1 <= context <= most):
         raise ArgumentReject(

@@ -62,6 +62,7 @@ class ModelInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     part: str
     contract: str
     context: int
+    weights: str = "q8_0"
 
 
 class Artefact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,6 +1,6 @@
-"""A conversation with a model: its prompt program in blocks, then its decode program token by token.
+"""A conversation with a model: its prompt programs in blocks, then its decode program token by token.
 
-`Session(model, target)` compiles (or finds) both programs and loads them over one set of weights and caches;
+`Session(model, target)` compiles (or finds) the programs and loads them over one set of weights and caches;
 `generate` yields token ids. Positions go on from call to call, so a second prompt continues the conversation. Refuses
 (ArgumentReject) an empty prompt, token ids outside the vocabulary and a prompt that does not fit what is left of the
 context.
@@ -23,6 +23,7 @@ from pavane.frontends.sampling import Sampler
 from pavane.program_cache import decoder_artefact
 from pavane.reject import ArgumentReject, ModelReject
 from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.prompt_rows import prompt_rows
 
 if TYPE_CHECKING:
     from pavane.pipeline import Observer
@@ -48,7 +49,7 @@ class Timing(msgspec.Struct):
 
 
 class Session:
-    """Both programs of a model, resident; `position` is how many positions the caches hold."""
+    """The programs of a model, resident; `position` is how many positions the caches hold."""
 
     def __init__(
         self,
@@ -59,23 +60,27 @@ class Session:
     ) -> None:
         self.model = model
         self.decode: Artefact = decoder_artefact(model, "decode", target, observer, cache_dir)
-        self.prompt: Artefact = decoder_artefact(model, "prompt", target, observer, cache_dir)
+        self.prompts: dict[int, Artefact] = {
+            rows: decoder_artefact(model, "prompt", target, observer, cache_dir, rows) for rows in prompt_rows(target)
+        }
         self._decoder = native.load(self.decode.program, target, weights=model.weights())
-        self._reader = native.load(self.prompt.program, target, weights={}, share=self._decoder)
-        self._most_rows = next(s.hi for s in self.prompt.program.symbols if s.name == "rows")
+        self._readers = {
+            rows: native.load(prompt.program, target, weights={}, share=self._decoder)
+            for rows, prompt in self.prompts.items()
+        }
         self.position = 0
         self.timing = Timing()
 
     def read(self, ids: Sequence[int]) -> np.ndarray:
-        """Take a prompt in, in blocks of up to 32 rows; the logits after its last token [vocabulary]."""
+        """Take a prompt in, block by block; the logits after its last token [vocabulary]."""
         check_prompt(ids, self.model, self.model.context - self.position)
-        logits = np.empty(0, np.float32)
-        for first in range(0, len(ids), self._most_rows):
-            block = ids[first : first + self._most_rows]
-            symbols = {"pos": self.position, "rows": len(block)}
-            self._reader.launch(symbols, {"ids": np.array(block, np.int32)})
+        logits, rest = np.empty(0, np.float32), ids
+        while len(rest):
+            most_rows = fitting_rows(len(rest), tuple(self._readers))
+            reader, block, rest = self._readers[most_rows], rest[:most_rows], rest[most_rows:]
+            reader.launch({"pos": self.position, "rows": len(block)}, {"ids": np.array(block, np.int32)})
             self.position += len(block)
-            logits = self._reader.tensor("logits")
+            logits = reader.tensor("logits")
         return np.array(logits[-1])
 
     def step(self, token: int) -> np.ndarray:
@@ -110,8 +115,9 @@ class Session:
             timing.tokens += 1
 
     def close(self) -> None:
-        """End the threads of both programs."""
-        self._reader.close()
+        """End the threads of the programs."""
+        for reader in self._readers.values():
+            reader.close()
         self._decoder.close()
 
     def __enter__(self) -> Session:
@@ -130,6 +136,13 @@ class Session:
                 needed="finite logits",
                 remedy="download or convert the model again",
             ) from error
+
+
+def fitting_rows(count: int, sizes: tuple[int, ...]) -> int:
+    """Of these sizes of blocks (ascending) the one for the next of `count` tokens: the greatest that they fill by three
+    quarters (with less, two of the next size are faster), else the least.
+    """
+    return next((rows for rows in reversed(sizes) if 4 * count >= 3 * rows), sizes[0])
 
 
 def check_prompt(ids: Sequence[int], model: Gguf, room: int) -> None:

@@ -28,16 +28,23 @@ _NOT_COMPILER = ("cli", "report", "native", "sim")
 
 
 def decoder_artefact(
-    model: Gguf, part: str, target: SpatialTarget, observer: Observer | None = None, cache_dir: Path | None = None
+    model: Gguf,
+    part: str,
+    target: SpatialTarget,
+    observer: Observer | None = None,
+    cache_dir: Path | None = None,
+    most_rows: int | None = None,
 ) -> Artefact:
-    """The model's `decode` or `prompt` program for that chip, compiled on the first call. Raises SpatialReject."""
-    path = _directory(cache_dir) / f"{_key(model, part, target)}.pavane"
+    """The model's `decode` or `prompt` program (of at most so many rows, see `Gguf.prompt`) for that chip, compiled on
+    the first call. Raises SpatialReject.
+    """
+    path = _directory(cache_dir) / f"{_key(model, part, target, most_rows)}.pavane"
     found = _read(path)
-    info = ModelInfo(model.config.name, part, model.contract, model.context)
-    weights = weight_reference(model.deployed.path, model.deployed.digest, model.weights())
+    info = ModelInfo(model.config.name, part, model.contract, model.context, model.deployed.stored)
+    weights = weight_reference(model.deployed.path, model.deployed.digest, model.weight_names())
     if found is not None and _asked(found) == (target, info, weights.sha256):
         return found
-    source: Source = model.decode() if part == "decode" else model.prompt()
+    source: Source = model.decode() if part == "decode" else model.prompt(most_rows=most_rows)
     artefact = Artefact(
         program=compile(source, target, observer=observer),
         target=target,
@@ -58,8 +65,8 @@ def _directory(cache_dir: Path | None) -> Path:
     return (cache_dir if cache_dir is not None else Path(platformdirs.user_cache_dir("pavane"))) / "programs"
 
 
-def _key(model: Gguf, part: str, target: SpatialTarget) -> str:
-    asked = (model.deployed.digest, part, model.contract, model.context)
+def _key(model: Gguf, part: str, target: SpatialTarget, most_rows: int | None) -> str:
+    asked = (model.deployed.digest, part, most_rows, model.contract, model.context, model.deployed.stored)
     return digest([asked, target_digest(target), compiler_digest()])
 
 

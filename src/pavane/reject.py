@@ -2,10 +2,10 @@
 
     SpatialReject                       code, exit_code, what, where, needed, available, terms, remedy
     +-- InputReject (exit 3)            a file, a tensor, a graph or an argument is not what it must be
-    |   +-- FileReject                    unreadable, truncated, wrong magic, wrong version
+    |   +-- FileReject                    unreadable, truncated, wrong magic, wrong version; or not to be written
     |   +-- ModelReject                   unknown architecture, missing or misshapen tensor, bad metadata
     |   +-- FetchReject                   no network, cut short, wrong checksum
-    |   +-- ArgumentReject                a value on the command line or in a call
+    |   +-- ArgumentReject (exit 2)       a value on the command line or in a call that cannot be
     |   +-- OutsideAlgebra                ops that Generic and MatmulTiles cannot express
     |   +-- LaunchReject                  a symbol, an index, a size or the weights at a launch
     +-- TargetReject (exit 4)           a descriptor is missing a figure or contradicts itself
@@ -27,6 +27,20 @@ what would make it fit. A bug in Pavane is never a reject.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+EXIT_CODES = (
+    (0, "done"),
+    (1, "a defect of Pavane"),
+    (2, "a wrong command line: an unknown name, or a value that cannot be"),
+    (3, "a file cannot be read, written or fetched, or does not hold what it must"),
+    (4, "a chip's description is wrong, or an optional dependency is not installed"),
+    (5, "a program is not well formed"),
+    (6, "it does not fit the chip"),
+    (7, "it is not proven"),
+    (8, "a simulation failed"),
+    (130, "interrupted"),
+    (141, "the reader of the output went away"),
+)
 
 
 class SpatialReject(Exception):
@@ -91,7 +105,7 @@ class FetchReject(InputReject):
 
 
 class ArgumentReject(InputReject):
-    code = "argument"
+    code, exit_code = "argument", 2
 
 
 class OutsideAlgebra(InputReject):

@@ -1,38 +1,61 @@
 """Where exceptions end: a worded paragraph on stderr and an exit code, never a traceback for what a user can cause.
 
-0 done, 2 a wrong option, 3 to 8 a refusal (docs/refusals.md), 130 interrupted, 141 the reader of the output went away.
+The exit codes are `reject.EXIT_CODES`: 2 whatever the command line itself is to blame for, whoever finds it; 3 to 8 by
+the kind of refusal.
 """
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from pavane.cli.console import say, silence_stdout
+from pavane.cli.console import say, silence_stdout, unwritten
 from pavane.reject import SpatialReject
 
 INTERRUPTED = 130
 READER_GONE = 141
 MOST_TERMS = 12
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Guarded(TyperGroup):
-    """The group of all commands; everything a command raises passes here."""
+    """The group of all commands; everything that reading a line or a command raises passes here."""
+
+    def make_context(self, *arguments: Any, **keywords: Any) -> Any:
+        with _worded():
+            return super().make_context(*arguments, **keywords)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _worded():
             return super().invoke(ctx)
-        except SpatialReject as reject:
-            say(f"pavane: {paragraph(reject)}")
-            raise typer.Exit(reject.exit_code) from None
-        except KeyboardInterrupt:
-            say("pavane: interrupted")
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            silence_stdout()
-            raise typer.Exit(READER_GONE) from None
+
+
+@contextmanager
+def _worded() -> Iterator[None]:
+    try:
+        yield
+    except SpatialReject as reject:
+        raise _ended(reject) from None
+    except KeyboardInterrupt:
+        say("pavane: interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        silence_stdout()
+        raise typer.Exit(READER_GONE) from None
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise _ended(unwritten(error)) from None  # what typer itself prints: help, the version
+
+
+def _ended(reject: SpatialReject) -> typer.Exit:
+    say(f"pavane: {paragraph(reject)}")
+    return typer.Exit(reject.exit_code)
 
 
 def paragraph(reject: SpatialReject) -> str:

@@ -11,7 +11,10 @@ from pavane.cli.console import show_text
 
 
 def check(file: Annotated[Path, typer.Argument(help="A .pavane file.")]) -> None:
-    """Does the checker accept the program? Says what each obligation established; exit code 7 where one is broken."""
+    """Have the checker judge a program.
+
+    Says what each obligation established; exit code 7 where one is broken.
+    """
     from pavane.artefact import read_artefact
     from pavane.report.certificate import certificate_lines, report_lines
     from pavane.verify.check import accepted, examine

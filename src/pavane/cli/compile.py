@@ -11,12 +11,14 @@ import typer
 from pavane.artefact import Artefact, ModelInfo, WeightReference, weight_reference, write_artefact
 from pavane.cli.console import Watch, say, watching
 from pavane.cli.context import ContextOption
-from pavane.cli.contracts import DEFAULT_CONTRACT
+from pavane.cli.contracts import DEFAULT_CONTRACT, DEFAULT_WEIGHTS, WEIGHTS_HELP, as_contract, as_weights
+from pavane.cli.outputs import require_place
 from pavane.cli.passes_seen import PassesSeen
 from pavane.reject import ArgumentReject
 
 if TYPE_CHECKING:
     from pavane.api import Source
+    from pavane.ir.types import Contract, StoredWeights
     from pavane.pipeline import PassEvent
 
 
@@ -32,26 +34,28 @@ def compile_(
     contract: Annotated[
         str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")
     ] = DEFAULT_CONTRACT,
+    weights: Annotated[str, typer.Option(help=WEIGHTS_HELP)] = DEFAULT_WEIGHTS,
     context: ContextOption = None,
     dump: Annotated[Path | None, typer.Option(help="Write a numbered file a pass into this directory.")] = None,
 ) -> None:
-    """Take a model or an op through every pass; write the certified program."""
+    """Compile a model or an op into one certified program."""
     from pavane import api
     from pavane.cli.sources import chip
 
     if (model_name is None) == (op is None):
         raise ArgumentReject("a model or --op, one of both", remedy="pavane compile --op matmul:64,64,64 -o a.pavane")
-    if op is not None and (part, contract, context) != ("decode", DEFAULT_CONTRACT, None):
+    if op is not None and (part, contract, weights, context) != ("decode", DEFAULT_CONTRACT, DEFAULT_WEIGHTS, None):
         raise ArgumentReject(
-            "--part, --contract and --context are a model's", where=f"--op {op}", remedy="leave them out"
+            "--part, --contract, --weights and --context are a model's", where=f"--op {op}", remedy="leave them out"
         )
     if part not in ("decode", "prompt"):
         raise ArgumentReject(f"unknown part {part!r}", needed="decode or prompt")
-    descriptor = chip(target, cores)
+    wanted, stored, descriptor = as_contract(contract), as_weights(weights), chip(target, cores)
+    require_place(output)
     seen = PassesSeen(dump)
     start = time.perf_counter()
     with watching() as watch:
-        source, weights, info = _source(model_name, op, part, contract, context, watch)
+        source, reference, info = _source(model_name, op, part, wanted, context, stored, watch)
 
         def observe(event: PassEvent) -> None:
             seen.see(event)
@@ -59,7 +63,7 @@ def compile_(
 
         program = api.compile(source, descriptor, observer=observe)
     seconds = time.perf_counter() - start
-    write_artefact(output, Artefact(program, descriptor, weights, seen.records(), info))
+    write_artefact(output, Artefact(program, descriptor, reference, seen.records(), info))
     from pavane.report.certificate import certificate_lines
 
     for line in (*certificate_lines(program), *seen.summary()):
@@ -68,14 +72,20 @@ def compile_(
 
 
 def _source(
-    model_name: str | None, op: str | None, part: str, contract: str, context: int | None, watch: Watch
+    model_name: str | None,
+    op: str | None,
+    part: str,
+    contract: Contract,
+    context: int | None,
+    stored: StoredWeights,
+    watch: Watch,
 ) -> tuple[Source, WeightReference | None, ModelInfo | None]:
     from pavane import api
     from pavane.cli.sources import model
 
     if op is not None:
         return api.op(op), None, None
-    loaded = model(model_name, contract, context, watch)
+    loaded = model(model_name, contract, context, watch, stored)
     source = loaded.decode() if part == "decode" else loaded.prompt()
-    weights = weight_reference(loaded.deployed.path, loaded.deployed.digest, loaded.weights())
-    return source, weights, ModelInfo(loaded.config.name, part, loaded.contract, loaded.context)
+    weights = weight_reference(loaded.deployed.path, loaded.deployed.digest, loaded.weight_names())
+    return source, weights, ModelInfo(loaded.config.name, part, loaded.contract, loaded.context, stored)

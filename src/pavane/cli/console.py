@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """A line about the work, on stderr."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    """A line about the work, on stderr; letters that a terminal would obey are spelled out. Lost where it is closed."""
+    if sys.stderr is None:
+        return
+    shown = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    with contextlib.suppress(OSError):
+        sys.stderr.write(shown + "\n")
+        sys.stderr.flush()
 
 
 def show_text(text: str) -> None:
@@ -33,12 +39,17 @@ def show_text(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        silence_stdout()
-        raise FileReject(
-            f"cannot write the result ({error.strerror or error})",
-            where="the standard output",
-            remedy="free space there",
-        ) from error
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> FileReject:
+    """The standard output takes no more; nothing more is sent there."""
+    silence_stdout()
+    return FileReject(
+        f"cannot write the result ({error.strerror or error})",
+        where="the standard output",
+        remedy="free space there",
+    )
 
 
 def silence_stdout() -> None:

@@ -11,6 +11,6 @@ USUAL_POSITIONS = 2048  # pavane.api.DEFAULT_CONTEXT, which would bring numpy an
 ContextOption = Annotated[
     int | None,
     typer.Option(
-        help="Positions that the caches hold.", show_default=f"{USUAL_POSITIONS}, or the model's own where fewer"
+        min=1, help="Positions that the caches hold.", show_default=f"{USUAL_POSITIONS}, or the model's own where fewer"
     ),
 ]

@@ -14,8 +14,12 @@ from pavane.report import explain as report
 
 def explain(
     file: Annotated[Path, typer.Argument(help="A .pavane file.")],
-    section: Annotated[str | None, typer.Argument(help="One section in full.")] = None,
+    section: Annotated[str | None, typer.Argument(help="One section in full, by a name of the first column.")] = None,
 ) -> None:
-    """The plan and the one that it beat, what bounds it, joins taken and not, memory."""
+    """Say why the program is as it is.
+
+    Of all sections: their share of the time, what bounds them, joins taken and not, memory. Of one: its plan and the
+    plan that it beat too, and every buffer.
+    """
     artefact = read_artefact(file)
     show_text(report.explain(artefact.program, artefact.target, section))

@@ -9,17 +9,15 @@ import typer
 
 from pavane.cli import check, compile, explain, models, run, show, simulate, targets
 from pavane.cli.boundary import Guarded
+from pavane.reject import EXIT_CODES
 
-EXIT_CODES = (
-    "Exit codes: 0 done, 2 a wrong option, 3 bad input, 4 a chip's description or a missing extra, 5 a program is not "
-    "well formed, 6 it does not fit the chip, 7 it is not proven, 8 a simulation failed, 130 interrupted."
-)
+_EXIT_CODES = f"Exit codes: {'; '.join(f'{code} {when}' for code, when in EXIT_CODES)}."
 
 app = typer.Typer(
     name="pavane",
     cls=Guarded,
     help="A spatial compiler: a model and a chip in, one proven spatial program out.",
-    epilog=EXIT_CODES,
+    epilog=_EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

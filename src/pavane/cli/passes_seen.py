@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pavane.artefact import PassRecord
+from pavane.cli.outputs import make_folder, unwritable
+from pavane.frontends.atomic import replacing
 from pavane.ir.digest import program_digest
 from pavane.ir.program import Program
 from pavane.ir.text import show, show_difference
-from pavane.reject import FileReject
 
 if TYPE_CHECKING:
     from pavane.pipeline import PassEvent
@@ -27,7 +28,7 @@ class PassesSeen:
         self._seconds: dict[str, float] = {}
         self._before: Program | None = None
         if directory is not None:
-            _make(directory)
+            make_folder(directory)
 
     def see(self, event: PassEvent) -> None:
         """Record one event."""
@@ -52,9 +53,10 @@ class PassesSeen:
         name = f"{len(self._records):04d}_{_file_name(event.section)}_{event.name}.txt"
         head = f"digest {record.digest}\npredicted {record.cycles:,} cycles\ntook {event.seconds:.4f} s\n\n"
         try:
-            (directory / name).write_text(head + show(event.program), encoding="utf-8")
+            with replacing(directory / name) as temporary:
+                temporary.write_text(head + show(event.program), encoding="utf-8")
         except OSError as error:
-            raise _unwritable(directory, error) from error
+            raise unwritable(directory, error) from error
 
 
 def _cycles(program: Program) -> int:
@@ -65,16 +67,3 @@ def _cycles(program: Program) -> int:
 
 def _file_name(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in ".-_" else "_" for letter in text)
-
-
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-
-
-def _unwritable(directory: Path, error: OSError) -> FileReject:
-    return FileReject(
-        f"cannot write there ({error.strerror or error})", where=str(directory), remedy="give another directory"
-    )

@@ -9,7 +9,7 @@ import typer
 
 from pavane.cli.console import say, show_text, watching
 from pavane.cli.context import ContextOption
-from pavane.cli.contracts import DEFAULT_CONTRACT
+from pavane.cli.contracts import DEFAULT_CONTRACT, DEFAULT_WEIGHTS, WEIGHTS_HELP, as_contract, as_weights
 from pavane.reject import ArgumentReject
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def run(
     contract: Annotated[
         str, typer.Option(help="float, or int8 (activations rounded in blocks of 32).")
     ] = DEFAULT_CONTRACT,
+    weights: Annotated[str, typer.Option(help=WEIGHTS_HELP)] = DEFAULT_WEIGHTS,
     raw: Annotated[bool, typer.Option("--raw", help="Give the prompt as it is, without the chat template.")] = False,
 ) -> None:
     """Compile a model for this machine, run it, and stream its text."""
@@ -46,12 +47,12 @@ def run(
     if not prompt.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in prompt):
         raise ArgumentReject("the prompt is no text", needed="UTF-8", remedy="convert it, with iconv say")
     sampler = Sampler(temperature, top_k, top_p, seed)
-    target = chip("host", cores)
+    wanted, stored, target = as_contract(contract), as_weights(weights), chip("host", cores)
     if target.sites > available_cores():
         say(f"{target.sites} workers take turns on {available_cores()} cores: fewer are faster")
     with watching() as watch:
         start = time.perf_counter()
-        loaded = model(model_name, contract, context, watch)
+        loaded = model(model_name, wanted, context, watch, stored)
         deployed = loaded.deployed
         tokenizer = read_tokenizer(deployed.path, deployed.metadata)
         text = prompt
@@ -79,7 +80,7 @@ def run(
         parts = ", ".join(f"{part:.0%}" for part in session.waited)
         say(f"of the generation's time the {len(session.waited)} workers waited for each other {parts}")
     say(f"ready after {ready_seconds:.1f} s on {target.description}")
-    for artefact in (session.decode, session.prompt):
+    for artefact in (session.decode, *session.prompts.values()):
         say(f"certified: {_certified(artefact)}")
 
 

@@ -10,7 +10,9 @@ import typer
 from pavane.artefact import Artefact, read_artefact
 from pavane.cli.console import show_text
 from pavane.ir import text
+from pavane.ir.program import Program
 from pavane.reject import ArgumentReject
+from pavane.report.sections import named_section, unknown_section
 
 
 def show(
@@ -25,22 +27,35 @@ def show(
     elif section is None:
         show_text(text.show(artefact.program))
     else:
-        names = [shape.name for shape in artefact.program.shapes]
-        if section not in names:
-            raise ArgumentReject(
-                f"no section is named {section!r}", where=str(file), remedy=f"one of {', '.join(names)}"
-            )
-        show_text(text.show_section(artefact.program, section))
+        shape, _ = named_section(artefact.program, section)
+        show_text(text.show_section(artefact.program, shape.name))
 
 
 def _changes(artefact: Artefact, pass_name: str, section: str | None) -> str:
-    found = [r for r in artefact.passes if r.name == pass_name and section in (None, r.section)]
-    if not found:
-        known = tuple(dict.fromkeys(r.name for r in artefact.passes))
+    """Of all sections, or of one by the name under which the passes saw it."""
+    records = [record for record in artefact.passes if record.name == pass_name]
+    if not records:
+        known = tuple(dict.fromkeys(record.name for record in artefact.passes))
         raise ArgumentReject(
-            f"the file has no pass {pass_name!r}" + (f" of section {section!r}" if section else ""),
-            where=artefact.program.name,
-            remedy=f"one of {', '.join(known)}" if known else "compile it again with `pavane compile`",
+            f"no pass is named {pass_name!r}",
+            where=f"program {artefact.program.name}",
+            needed="the name of a pass",
+            available=", ".join(known) or "none",
+            remedy="name one of these" if known else "compile it again with `pavane compile`",
         )
+    names = None if section is None else _seen_as(artefact.program, section)
+    found = [record for record in records if names is None or record.section in names]
+    if section is not None and not found:
+        raise unknown_section(section, f"pass {pass_name}", [record.section for record in records])
     heads = (f"{r.section}, {r.name}: {r.digest[:16]}, {r.cycles:,} cycles predicted\n" for r in found)
     return "\n".join(head + (r.change or "nothing changed\n") for head, r in zip(heads, found, strict=True))
+
+
+def _seen_as(program: Program, section: str) -> frozenset[str]:
+    """The names under which passes may have seen a section: its shape is compiled once, at one of its places, and a
+    section that is the whole program has the program's name.
+    """
+    shapes = {instance.shape for instance in program.instances if section in (instance.name, instance.shape)}
+    places = [instance.name for instance in program.instances if instance.shape in shapes]
+    whole = [program.name] if shapes and len(program.instances) == 1 else []
+    return frozenset([section, *places, *whole])

@@ -9,10 +9,10 @@ import typer
 
 from pavane.artefact import read_artefact
 from pavane.cli.console import say, show_text
+from pavane.cli.outputs import require_place, unwritable
 from pavane.ir.program import Program
-from pavane.reject import ArgumentReject, FileReject
+from pavane.reject import ArgumentReject
 
-MOST_WAITS = 10
 MOST_DIGITS = 20
 
 
@@ -22,51 +22,51 @@ def simulate(
     symbols: Annotated[
         list[str] | None, typer.Option("--symbol", "-s", help="name=value; else the expected value.")
     ] = None,
+    sites: Annotated[
+        bool, typer.Option("--sites", help="A line for every engine of every site, and every wait.")
+    ] = False,
 ) -> None:
     """Time, utilisation and waits of one launch."""
     from pavane.frontends.atomic import replacing
+    from pavane.report.simulation import simulation_lines
     from pavane.sim import perfetto_json
     from pavane.sim import simulate as launch
     from pavane.verify.check import check as accept
 
+    if trace is not None:
+        require_place(trace)
     artefact = read_artefact(file)
-    values = symbol_values(artefact.program, symbols or [])
-    accept(artefact.program, artefact.target)
-    result = launch(artefact.program, artefact.target, symbols=values, functional=False, trace=trace is not None)
-    given = ", ".join(f"{name}={value}" for name, value in values.items())
-    seconds = result.cycles / artefact.target.clock_hz
-    show_text(
-        f"{result.cycles:,} cycles, {1e3 * seconds:.3f} ms on {artefact.target.name}{f' at {given}' if given else ''}\n"
-    )
-    for (x, y, engine), spent in result.engines.items():
-        busy = 100 * spent.busy_cycles / max(1, result.cycles)
-        show_text(f"  site ({x}, {y}) {engine}: {busy:.1f} % busy, {spent.blocked_cycles:,} cycles waiting\n")
-    for number, channel in enumerate(result.channels):
-        show_text(f"  channel {number}: {channel.read_bytes:,} bytes read, {channel.written_bytes:,} written\n")
-    for wait in result.waits[:MOST_WAITS]:
-        show_text(
-            f"  {wait.worker} on ({wait.site[0]}, {wait.site[1]}) waited {wait.cycles:,} cycles for {wait.what}\n"
-        )
+    program, target = artefact.program, artefact.target
+    values = symbol_values(program, symbols or [])
+    accept(program, target)
+    result = launch(program, target, symbols=values, functional=False, trace=trace is not None)
+    show_text("\n".join(simulation_lines(result, target, values, per_site=sites)) + "\n")
     if trace is not None:
         try:
             with replacing(trace) as temporary:
                 temporary.write_text(perfetto_json(result.events), encoding="utf-8")
         except OSError as error:
-            raise FileReject(f"cannot write the trace ({error.strerror or error})", where=str(trace)) from error
+            raise unwritable(trace, error) from error
         say(f"{trace}: load it in ui.perfetto.dev")
 
 
 def symbol_values(program: Program, given: list[str]) -> dict[str, int]:
     """Every symbol's value: as given (`name=value`), else the expected one. Raises ArgumentReject."""
+    symbols = {symbol.name: symbol for symbol in program.symbols}
     values = {symbol.name: symbol.expected for symbol in program.symbols}
     for text in given:
-        name, _, value = text.partition("=")
-        digits = value.removeprefix("-")
-        if name not in values or not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
+        name, _, digits = text.partition("=")
+        value = _integer(digits)
+        if name not in symbols or value is None or not symbols[name].lo <= value <= symbols[name].hi:
             raise ArgumentReject(
                 f"--symbol {text!r} sets no symbol of the program",
-                needed="name=value with an integer",
+                needed="name=value with an integer in the symbol's range",
                 available=", ".join(f"{s.name} {s.lo}..{s.hi}" for s in program.symbols) or "no symbols",
             )
-        values[name] = int(value)
+        values[name] = value
     return values
+
+
+def _integer(text: str) -> int | None:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS else None

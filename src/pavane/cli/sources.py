@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pavane.api import Gguf, gguf
 from pavane.cli.console import Watch
-from pavane.cli.contracts import as_contract
 from pavane.frontends.models import DEFAULT_MODEL, MODELS, fetch
+from pavane.ir.types import Contract, StoredWeights
 from pavane.reject import ArgumentReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
@@ -18,7 +19,7 @@ def model_path(name: str | None, watch: Watch) -> Path:
     chosen = DEFAULT_MODEL if name is None else name
     if chosen in MODELS:
         return fetch(chosen, progress=watch.bytes)
-    if not chosen or (not chosen.endswith(".gguf") and not Path(chosen).exists()):
+    if not chosen or (not chosen.endswith(".gguf") and not os.path.exists(chosen)):
         raise ArgumentReject(
             f"no model and no file is named {chosen!r}",
             needed="the path of a GGUF file, or one of " + ", ".join(sorted(MODELS)),
@@ -27,9 +28,11 @@ def model_path(name: str | None, watch: Watch) -> Path:
     return Path(chosen)
 
 
-def model(name: str | None, contract: str, context: int | None, watch: Watch) -> Gguf:
+def model(
+    name: str | None, contract: Contract, context: int | None, watch: Watch, weights: StoredWeights = "q8_0"
+) -> Gguf:
     """The model in its deployment form, as asked for."""
-    return gguf(model_path(name, watch), as_contract(contract), context, progress=watch.bytes)
+    return gguf(model_path(name, watch), contract, context, progress=watch.bytes, weights=weights)
 
 
 def chip(name: str, cores: int | None) -> SpatialTarget:

@@ -1,10 +1,14 @@
-"""The deployment form of a model: one GGUF whose weight matrices are Q8_0 and whose other tensors are float32.
+"""The deployment form of a model: what its weight matrices are stored as, Q8_0 or block floats; the rest is float32.
 
-`deployment(model)` writes it once per content of the source file into the user's cache directory and afterwards only
-opens it. Every 2-D tensor whose last extent is a multiple of 32 becomes Q8_0 by `gguf.quants` (bit-equal to ggml's
-quantiser) from the dequantised float32; one that is Q8_0 already keeps its bytes. Norms, biases and odd widths become
-float32. Metadata and GGUF names are kept, so other readers of GGUF read it too; tensors are aligned to 64 bytes. A
-source that has this form already is used as it is.
+Q8_0: one GGUF, which `deployment(model)` writes once per content of the source file into the user's cache directory and
+afterwards only opens. Every 2-D tensor whose last extent is a multiple of 32 becomes Q8_0 by `gguf.quants` (bit-equal
+to ggml's quantiser) from the dequantised float32; one that is Q8_0 already keeps its bytes. Norms, biases and odd
+widths become float32. Metadata and GGUF names are kept, so other readers of GGUF read it too; tensors are aligned to
+64 bytes. A source that has this form already is used as it is.
+
+Block floats (`weights="bfp8"` or `"bfp4"`): every 2-D tensor whose last extent is a multiple of 16 is encoded
+(`tensor_graph.block_float`) from the source's own dequantised float32 whenever it is asked for. No file is written: no
+ggml type holds them. What each costs in accuracy is measured by bench/storage.py (bench/results/storage.md).
 
 The file appears whole or not at all (`atomic.replacing`). The source's digest is remembered by (path, size, mtime), so
 the second run does not hash it again. Refuses weights that are not finite numbers (`ModelReject`) and a cache directory
@@ -17,7 +21,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote_from_bytes
 
 import msgspec
@@ -27,7 +30,9 @@ from gguf import GGUFWriter
 from gguf.constants import GGMLQuantizationType, GGUFValueType, LlamaFileType
 from gguf.quants import quantize
 
-from ..reject import FileReject, ModelReject
+from ..ir.types import MAGNITUDE_BITS, STORED_WEIGHTS, DType, StoredWeights, block_elements
+from ..reject import ArgumentReject, FileReject, ModelReject
+from ..tensor_graph.blocks import decode_blocks, encode_blocks
 from ..tensor_graph.forward import DecoderConfig
 from .atomic import replacing, sweep
 from .gguf import GgufModel, read_gguf
@@ -44,14 +49,16 @@ INDEX_NAME = "sources.json"
 REPLACED_KEYS = ("general.alignment", "general.file_type", "general.architecture", SOURCE_KEY, FORM_KEY)
 
 Progress = Callable[[str, int, int], None]
-Stored = Literal["q8_0", "f32"]
 
 
 class StoredWeight(msgspec.Struct, frozen=True):
-    """Where one tensor lies in the deployment file. `shape` in elements, `offset` and `nbytes` in bytes."""
+    """What one tensor is stored as, and where its bytes lie in the file (block floats are made of what lies there).
+
+    `shape` in elements, `offset` and `nbytes` in bytes.
+    """
 
     shape: tuple[int, ...]
-    dtype: Stored
+    dtype: DType
     offset: int
     nbytes: int
 
@@ -65,45 +72,57 @@ class SourceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeployedModel:
-    """An open deployment file: `path`, `config`, `digest` (SHA-256 of the *source* file, hex), `weights`, arrays."""
+    """A model as deployed: `path`, `config`, `digest` (SHA-256 of the *source* file, hex), what matrices are `stored`
+    as, `weights`, arrays. Its name is the source's: a deployment file's own may come from a copy of other name.
+    """
 
-    def __init__(self, model: GgufModel, digest: str) -> None:
+    def __init__(self, model: GgufModel, digest: str, stored: StoredWeights = "q8_0", name: str = "") -> None:
         self.model = model
+        self.config: DecoderConfig = msgspec.structs.replace(model.config, name=name or model.config.name)
         self.digest = digest
-        self.weights = {name: _stored(entry) for name, entry in model.tensors.items()}
+        self.stored = stored
+        self.weights = {name: _stored(entry, stored) for name, entry in model.tensors.items()}
 
     @property
     def path(self) -> Path:
         return self.model.path
 
     @property
-    def config(self) -> DecoderConfig:
-        return self.model.config
-
-    @property
     def metadata(self) -> Metadata:
         return self.model.metadata
 
     def array(self, name: str) -> np.ndarray:
-        """A read-only view of the mapped file: q8_0 as uint8 [rows, columns / 32 * 34], f32 as float32 in its shape."""
-        weight, raw = self.weights[name], self.model.file.raw(self.model.tensors[name].name)
+        """The tensor as stored: in blocks as uint8 [rows, bytes of a row], f32 as float32 in its shape. Of a deployment
+        file a read-only view.
+        """
+        weight, entry = self.weights[name], self.model.tensors[name]
+        if self.stored in MAGNITUDE_BITS:
+            parts = list(_converted(self.model.file, entry, self.stored))
+            return np.concatenate(parts).reshape(weight.shape if weight.dtype == "f32" else (entry.rows, -1))
+        raw = self.model.file.raw(entry.name)
         return raw if weight.dtype == "q8_0" else raw.view("<f4").reshape(weight.shape)
 
     def tensor_f32(self, name: str) -> np.ndarray:
         """The weight as float32 in its shape (dequantised: what a reference computes with)."""
-        return self.model.tensor_f32(name)
+        dtype = self.weights[name].dtype
+        return decode_blocks(self.array(name), dtype) if dtype in MAGNITUDE_BITS else self.model.tensor_f32(name)
 
 
 def deployment(
-    model: GgufModel, cache_dir: Path | str | None = None, progress: Progress | None = None
+    model: GgufModel,
+    cache_dir: Path | str | None = None,
+    progress: Progress | None = None,
+    weights: StoredWeights = "q8_0",
 ) -> DeployedModel:
-    """The model in deployment form, made on the first call. `progress(what, bytes done, bytes in all)`."""
+    """The model in deployment form; a file is made on the first call. `progress(what, bytes done, bytes in all)`."""
+    if weights not in STORED_WEIGHTS:
+        raise ArgumentReject(f"weights are not stored as {weights!r}", needed=" or ".join(STORED_WEIGHTS))
     cache = Path(cache_dir) if cache_dir is not None else Path(platformdirs.user_cache_dir("pavane"))
     report = progress or _silent
     try:
         digest = _digest(model.file, cache, report)
-        if _is_deployed(model.file):
-            return DeployedModel(model, digest)
+        if weights in MAGNITUDE_BITS or _is_deployed(model.file):
+            return DeployedModel(model, digest, weights)
         target = cache / "deployed" / f"{digest}.q8_0.gguf"
         found = _open_finished(target, digest)
         if found is None:
@@ -111,7 +130,7 @@ def deployment(
             with replacing(target) as temporary:
                 _write(model, digest, temporary, report)
             found = read_gguf(target)
-        return DeployedModel(found, digest)
+        return DeployedModel(found, digest, name=model.config.name)
     except OSError as error:
         raise FileReject(
             f"cannot write the deployment form ({error.strerror or error})",
@@ -121,13 +140,13 @@ def deployment(
         ) from error
 
 
-def deployed_dtype(shape: tuple[int, ...]) -> Stored:
-    """The dtype that a tensor of this shape has in deployment form."""
-    return "q8_0" if len(shape) == 2 and shape[-1] % BLOCK == 0 else "f32"
+def deployed_dtype(shape: tuple[int, ...], weights: StoredWeights = "q8_0") -> DType:
+    """The dtype that a tensor of this shape has in deployment form: that of the weights where rows are whole blocks."""
+    return weights if len(shape) == 2 and shape[-1] % block_elements(weights) == 0 else "f32"
 
 
-def _stored(entry: TensorEntry) -> StoredWeight:
-    return StoredWeight(entry.shape, deployed_dtype(entry.shape), entry.offset, entry.nbytes)
+def _stored(entry: TensorEntry, weights: StoredWeights) -> StoredWeight:
+    return StoredWeight(entry.shape, deployed_dtype(entry.shape, weights), entry.offset, entry.nbytes)
 
 
 def _is_deployed(file: GgufFile) -> bool:
@@ -234,13 +253,16 @@ def _announce(entry: TensorEntry, writer: GGUFWriter) -> None:
         writer.add_tensor_info(entry.name, entry.shape, np.dtype(np.float32), _deployed_bytes(entry))
 
 
-def _converted(file: GgufFile, entry: TensorEntry) -> Iterator[np.ndarray]:
+def _converted(file: GgufFile, entry: TensorEntry, weights: StoredWeights = "q8_0") -> Iterator[np.ndarray]:
     """The tensor's rows in deployment form, a few thousand at a time, refused unless all its numbers are finite."""
+    dtype = deployed_dtype(entry.shape, weights)
     for start in range(0, entry.rows, ROWS_AT_ONCE):
         rows = file.rows_f32(entry.name, start, start + ROWS_AT_ONCE)
         _refuse_not_finite(file, entry, start, rows)
-        if deployed_dtype(entry.shape) == "f32":
+        if dtype == "f32":
             yield rows
+        elif dtype in MAGNITUDE_BITS:
+            yield encode_blocks(rows, dtype)
         elif entry.ggml_type == "Q8_0":
             yield file.raw(entry.name)[start : start + ROWS_AT_ONCE]
         else:

@@ -133,7 +133,7 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
     window, local_layers = _window(figures, kind, layers, context)
     name = file.metadata.get("general.name")
     return DecoderConfig(
-        name=_readable(name if isinstance(name, str) and name else file.path.stem),
+        name=_readable((name.strip() if isinstance(name, str) else "") or file.path.stem),
         architecture=architecture,
         layers=layers,
         width=width,

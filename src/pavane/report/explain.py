@@ -1,8 +1,8 @@
 """Why a section is as it is: its plan and the plan that it beat, what bounds it, the joins taken and not, where its
 memory goes.
 
-`explain(program, target)` gives a line a shape; with a section's name, all that is known of it. Refuses
-(ArgumentReject) a name that the program does not have.
+`explain(program, target)` gives a line a shape; with a section's name, all that is known of it. Refuses a program that
+is not well formed (ProgramReject), and a name that the program does not have (ArgumentReject).
 """
 
 from __future__ import annotations
@@ -12,36 +12,25 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from pavane.ir.expr import Indirect
-from pavane.ir.program import Carry, Fifo, Formal, Join, Load, Plan, Program, Shape
+from pavane.ir.program import Formal, Join, Load, Plan, Program, Shape
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import bodies, leaves
-from pavane.reject import ArgumentReject
+from pavane.report.memory import memory_lines, memory_summary
+from pavane.report.sections import named_section
 from pavane.targets.descriptor import SpatialTarget
+from pavane.validate import require_valid
 
 
 def explain(program: Program, target: SpatialTarget, name: str | None = None) -> str:
     """The text for people."""
+    require_valid(program, target)
     if name is None:
-        return "\n".join(_overview(program)) + "\n"
-    shape = _named(program, name)
+        return "\n".join((*_overview(program), *("  " + line for line in memory_summary(program, target)))) + "\n"
+    shape, place = named_section(program, name)
     times = sum(1 for instance in program.instances if instance.shape == shape.name)
     expected = {symbol.name: symbol.expected for symbol in program.symbols}
-    return "\n".join(_section(shape, times, expected, target)) + "\n"
-
-
-def _named(program: Program, name: str) -> Shape:
-    """By the name of a shape, or of an instance."""
-    shapes = {shape.name: shape for shape in program.shapes}
-    shapes = {i.name: shapes[i.shape] for i in program.instances if i.name and i.shape in shapes} | shapes
-    if name not in shapes:
-        raise ArgumentReject(
-            f"the program has no section {name!r}",
-            where=f"program {program.name}",
-            available=", ".join(shape.name for shape in program.shapes),
-            needed="the name of a section",
-            remedy="name one of these",
-        )
-    return shapes[name]
+    memory = ("  " + line for line in memory_lines(program, shape, place, target))
+    return "\n".join((*_section(shape, times, expected, target), *memory)) + "\n"
 
 
 def _overview(program: Program) -> Iterator[str]:
@@ -72,8 +61,8 @@ def _in_waves(program: Program) -> int:
 
 
 def is_between_sections(join: Join) -> bool:
-    """Made by `pack` or `forward`, so it stands in every section that it is about."""
-    return join.what.startswith(("pack ", "forward "))
+    """Made by `shard`, `pack` or `forward`, so it stands in every section that it is about."""
+    return join.what.startswith(("shard ", "pack ", "forward "))
 
 
 def _section(shape: Shape, times: int, expected: Mapping[str, int], target: SpatialTarget) -> Iterator[str]:
@@ -87,7 +76,6 @@ def _section(shape: Shape, times: int, expected: Mapping[str, int], target: Spat
     claim = "exact to the bit" if numbers.exact else "within its error bound"
     yield f"  numerics: {numbers.contract}, adds in {numbers.accumulator}, {claim}"
     yield from ("    " + term for term in numbers.terms)
-    yield from ("  " + line for line in _memory_lines(shape, target))
 
 
 def _plan_lines(plan: Plan | None) -> Iterator[str]:
@@ -109,10 +97,13 @@ def _plan_lines(plan: Plan | None) -> Iterator[str]:
 
 
 def _bound_line(shape: Shape, expected: Mapping[str, int], target: SpatialTarget) -> str:
-    """What no plan can beat: every operand moved once, at the rate of all channels. Gathered tables do not count."""
+    """What no plan can beat: every operand beside the chip moved once, at the rate of all channels. Gathered tables do
+    not count.
+    """
     steps = [step for _, body in bodies(shape) for _, step in leaves(body)]
     gathered = {s.tensor for s in steps if isinstance(s, Load) and any(isinstance(i, Indirect) for i in s.window.start)}
-    size = sum(_formal_bytes(formal, expected) for formal in shape.formals if formal.name not in gathered)
+    beside = (formal for formal in shape.formals if formal.home == "dram" and formal.name not in gathered)
+    size = sum(_formal_bytes(formal, expected) for formal in beside)
     cycles = -(-size // (target.dram.channels * target.dram.bytes_per_cycle))
     at = ", ".join(f"{name} = {value}" for name, value in expected.items())
     return f"bound: {cycles:,} cycles to move {size:,} bytes once{f', at {at}' if at else ''}"
@@ -125,21 +116,3 @@ def _formal_bytes(formal: Formal, expected: Mapping[str, int]) -> int:
 
 def _join_line(join: Join) -> str:
     return f"join {join.what}: {join.taken} at {join.cycles:,} cycles, not {join.other} at {join.other_cycles:,}"
-
-
-def _memory_lines(shape: Shape, target: SpatialTarget) -> Iterator[str]:
-    buffers: tuple[Fifo | Carry, ...] = (*shape.fifos, *shape.carries)
-    parts = sorted(((_buffer_bytes(b), b.name) for b in buffers), key=lambda p: (-p[0], p[1]))
-    used = sum(size for size, _ in parts)
-    reserved = target.memory.reserved_bytes
-    beside = f", {reserved:,} of them reserved" if reserved else ""
-    yield f"memory: {used:,} of {target.memory.bytes:,} bytes a site{beside}"
-    yield from (f"  {name}: {size:,} bytes" for size, name in parts if size)
-
-
-def _buffer_bytes(buffer: Fifo | Carry) -> int:
-    """An alias has no bytes of its own."""
-    size = buffer.rows * row_bytes(buffer.dtype, buffer.cols)
-    if isinstance(buffer, Carry):
-        return size
-    return 0 if buffer.kind == "ALIAS" else size * max(1, buffer.depth)

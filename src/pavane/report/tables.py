@@ -39,14 +39,19 @@ def passes_table() -> str:
 
 
 def refusals_table() -> str:
-    """Every refusal with its stable code, the exit code of the command line, and when it is raised."""
+    """The exit codes of the command line; every refusal with its stable code, its exit code, and when it is raised."""
     tree = dict(_descriptions())
     lines = [
         "# Refusals",
         "",
-        "Generated from `reject.py`. The command line exits with the code in the second column; 0 is success,",
-        "2 a wrong option, 130 an interrupt. A message says what could not be done, where, needed and available,",
-        "the terms, and the way out.",
+        "Generated from `reject.py`. A message says what could not be done, where, needed and available, the terms,",
+        "and the way out. What the command line exits with, whatever the command:",
+        "",
+        "| exit | when |",
+        "| --- | --- |",
+        *(f"| {code} | {when} |" for code, when in reject.EXIT_CODES),
+        "",
+        "The code in the first column is stable, for programs that read messages.",
         "",
         "| code | exit | class | when |",
         "| --- | --- | --- | --- |",

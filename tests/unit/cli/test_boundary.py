@@ -35,7 +35,7 @@ def app_that_raises(error: BaseException) -> typer.Typer:
     ("kind", "code"),
     [
         (reject.FileReject, 3),
-        (reject.ArgumentReject, 3),
+        (reject.ArgumentReject, 2),
         (reject.TargetReject, 4),
         (reject.MissingExtra, 4),
         (reject.ProgramReject, 5),

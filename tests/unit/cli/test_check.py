@@ -12,8 +12,9 @@ from pavane.ir.quasi import quasi
 from pavane.passes.verify import verify
 from pavane.targets.load import load_target
 from pavane.verify.check import OBLIGATIONS
+from tests.building import site
 from tests.checker.editing import carry, every, signed, with_fields, without
-from tests.examples import matmul_multicast, site
+from tests.examples import matmul_multicast
 
 TOY = load_target("toy")
 ACCEPTED = verify(matmul_multicast(TOY), TOY)

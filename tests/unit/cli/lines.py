@@ -1,0 +1,22 @@
+"""A command line and how it ends, for the tests of commands: as the script would be called, in this process."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from pavane.cli.main import app
+
+
+def done(*arguments: str) -> str:
+    """What it says on stdout; it must end well."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(code: int, *arguments: str) -> str:
+    """What it says on stderr; it must end with that code, in words. Only `check` prints what it found all the same."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert (result.exit_code, result.stdout if code != 7 else "") == (code, ""), result.output
+    return result.stderr
