@@ -1,6 +1,6 @@
 # make run     the main job: fetch the default model once, compile it for this machine, talk   (PROMPT="...")
 # make test    style, types and every test, the slow ones too
-# make bench   Pavane beside llama.cpp, numpy and torch, in pairs, on this machine            (BENCH="--quick")
+# make bench   Pavane beside llama.cpp, numpy, onnxruntime (and torch where it is installed)    (BENCH="--quick")
 # make evidence  the checker against the oracle on thousands of programs; writes docs/evidence.md (EVIDENCE="--size 0.1")
 # make check   the quick round while working (about two minutes)
 # make venv    only the virtual environment; made anew when pyproject.toml or constraints.txt change

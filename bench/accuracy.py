@@ -4,7 +4,7 @@ weights.
     python bench/accuracy.py [--model FILE.gguf] [--other LOGITS.npy] [--cores N]
 
 Three prompts x 64 positions. Per contract: centred relative RMS of the logits, top-1 agreement where the reference's
-gap exceeds 0.1, mean KL divergence; the same for the prompt program (blocks of up to 32 rows) and whether 1 and N
+gap exceeds 0.1, mean KL divergence; the same for the prompt program and whether 1 and N
 workers give the same bits. `--other` is an array [3, 64, vocabulary] of another engine's logits on the same tokens
 (bench/llama_logits.py writes one); its KL is printed beside.
 """
@@ -30,13 +30,13 @@ def main() -> None:
     model = arguments.model or fetch()
     results: dict[str, dict] = {}
     source = pv.gguf(model, "FLOAT", 256)
-    sequences = _tokens(source)
+    sequences = tokens_of(source)
     weights = {name: source.deployed.tensor_f32(name) for name in source.deployed.weights}
     expected = [decoder_reference(source.config, weights, tokens) for tokens in sequences]
     for contract in ("FLOAT", "INT8_ACTIVATIONS"):
         source = pv.gguf(model, contract, 256)
-        one = [_decode_logits(source, tokens, 1) for tokens in sequences]
-        many = [_decode_logits(source, tokens, arguments.cores) for tokens in sequences]
+        one = [decode_logits(source, tokens, 1) for tokens in sequences]
+        many = [decode_logits(source, tokens, arguments.cores) for tokens in sequences]
         blocks = [_prompt_logits(source, tokens, arguments.cores) for tokens in sequences]
         results[contract] = {
             "decode": compare(many, expected),
@@ -75,12 +75,14 @@ def compare(found: list[np.ndarray], expected: list[np.ndarray]) -> dict[str, fl
     }
 
 
-def _tokens(source: pv.Gguf) -> list[list[int]]:
+def tokens_of(source: pv.Gguf) -> list[list[int]]:
+    """The first positions of each text."""
     tokenizer = read_tokenizer(source.deployed.path, source.deployed.metadata)
     return [tokenizer.encode(text)[:POSITIONS] for text in TEXTS]
 
 
-def _decode_logits(source: pv.Gguf, tokens: list[int], cores: int) -> np.ndarray:
+def decode_logits(source: pv.Gguf, tokens: list[int], cores: int) -> np.ndarray:
+    """Token by token, [T, vocabulary]."""
     target = pv.as_target("host", cores)
     with native.load(pv.compile(source.decode(), target), target, weights=source.weights()) as engine:
         out = []
@@ -93,10 +95,11 @@ def _decode_logits(source: pv.Gguf, tokens: list[int], cores: int) -> np.ndarray
 def _prompt_logits(source: pv.Gguf, tokens: list[int], cores: int) -> np.ndarray:
     target = pv.as_target("host", cores)
     program = pv.compile(source.prompt(logits_every_row=True), target)
+    most_rows = next(s.hi for s in program.symbols if s.name == "rows")
     with native.load(program, target, weights=source.weights()) as engine:
         out = []
-        for start in range(0, len(tokens), 32):
-            block = tokens[start : start + 32]
+        for start in range(0, len(tokens), most_rows):
+            block = tokens[start : start + most_rows]
             engine.launch({"pos": start, "rows": len(block)}, {"ids": np.array(block, np.int32)})
             out.append(engine.tensor("logits")[: len(block)].copy())
     return np.concatenate(out)

@@ -1,12 +1,13 @@
 """Whole decoders on every chip: how long they take to compile and verify, and what the simulator says of a token.
 
-    python bench/chips.py [--models A,B] [--chips X,Y] [--contract FLOAT] [--context 2048] [--no-simulation]
+    python bench/chips.py [--models A,B] [--chips X,Y] [--weights q8_0,bfp8,bfp4] [--contract FLOAT] [--context 2048]
+        [--no-simulation] [--joined-only] [--prompts]
 
-A line a model, chip and program: seconds of compile + verify (cold, this process, one core), bytes of the artefact,
-sections; of `decode`, at the middle of the context: simulated milliseconds a token, and bytes read from and written to
-DRAM over the bytes of the weights that a token reads, and over those and the live rows of the caches, each read once;
-the same of the program without `pack` and `forward`: each section has the whole grid, every result goes through the
-memory beside the chip.
+A line a model, kind of weights, chip and program: seconds of compile + verify (cold, this process, one core), bytes of
+the artefact, sections; of `decode` (and with --prompts of a prompt's block of 32 rows), at the middle of the context:
+simulated milliseconds a launch, and bytes read from and written to DRAM, over the bytes of the weights that a token
+reads, and over those and the live rows of the caches, each read once; the same of the program without `pack` and
+`forward`: each section has the whole grid, every result goes through the memory beside the chip.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from itertools import product
 from math import prod
 
 from model_shapes import MODELS, stored_weights, weight_bytes_a_token
@@ -21,7 +23,7 @@ from model_shapes import MODELS, stored_weights, weight_bytes_a_token
 from pavane import api
 from pavane.ir.digest import canonical_bytes
 from pavane.ir.program import Program
-from pavane.ir.types import row_bytes
+from pavane.ir.types import StoredWeights, row_bytes
 from pavane.passes.forward import Forwarded
 from pavane.passes.pack import Packed
 from pavane.passes.planning import Planning
@@ -33,10 +35,10 @@ from pavane.targets.load import load_target
 from pavane.tensor_graph.forward import DecoderConfig
 
 CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
-SIMULATED = ("ms/token", "DRAM/weights", "DRAM/(weights+cache)")
+SIMULATED = ("ms", "DRAM MB", "DRAM/weights", "DRAM/(weights+cache)")
 HEADINGS = (
-    "model", "chip", "program", "compile s", "bytes", "sections", *SIMULATED, *(f"{name} apart" for name in SIMULATED),
-    "simulate s",
+    "model", "weights", "chip", "program", "compile s", "bytes", "sections", *SIMULATED,
+    *(f"{name} apart" for name in SIMULATED), "simulate s",
 )  # fmt: skip
 
 
@@ -46,10 +48,10 @@ def main() -> None:
     print("| " + " | ".join(HEADINGS) + " |")
     print("| " + " | ".join("---" for _ in HEADINGS) + " |")
     for model in arguments.models.split(","):
-        for chip in arguments.chips.split(","):
-            for rows in (1, "rows"):
-                cells = _measured(MODELS[model], load_target(chip), rows, arguments)
-                print("| " + " | ".join((model, chip, "decode" if rows == 1 else "prompt", *cells)) + " |", flush=True)
+        for weights, chip, rows in product(arguments.weights.split(","), arguments.chips.split(","), (1, "rows")):
+            cells = _measured(MODELS[model], weights, load_target(chip), rows, arguments)
+            program = "decode" if rows == 1 else "prompt"
+            print("| " + " | ".join((model, weights, chip, program, *cells)) + " |", flush=True)
     print(f"\npeak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
 
 
@@ -57,30 +59,35 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--chips", default=",".join(CHIPS))
+    parser.add_argument("--weights", default="q8_0")
     parser.add_argument("--contract", default="FLOAT", choices=("FLOAT", "INT8_ACTIVATIONS"))
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--no-simulation", action="store_true")
+    parser.add_argument("--joined-only", action="store_true", help="leave out the program without pack and forward")
+    parser.add_argument("--prompts", action="store_true", help="simulate prompts too")
     return parser.parse_args()
 
 
 def _measured(
-    config: DecoderConfig, chip: SpatialTarget, rows: int | str, arguments: argparse.Namespace
+    config: DecoderConfig, weights: StoredWeights, chip: SpatialTarget, rows: int | str, arguments: argparse.Namespace
 ) -> tuple[str, ...]:
     source = api.decoder(
-        config, stored_weights(config), rows=rows, contract=arguments.contract, context=arguments.context
+        config, stored_weights(config, weights), rows=rows, contract=arguments.contract, context=arguments.context
     )
     start = time.perf_counter()
     try:
         program = api.compile(source, chip)
     except SpatialReject as reject:
-        return (f"{type(reject).__name__}: {reject}", *[""] * (len(HEADINGS) - 4))
+        return (f"{type(reject).__name__}: {reject}", *[""] * (len(HEADINGS) - 5))
     seconds = time.perf_counter() - start
     compiled = (f"{seconds:.1f}", str(len(canonical_bytes(program))), str(len(program.instances)))
-    if rows != 1 or arguments.no_simulation:
+    if arguments.no_simulation or (rows != 1 and not arguments.prompts):
         return (*compiled, *[""] * (2 * len(SIMULATED) + 1))
     start = time.perf_counter()
-    joined = _simulated(program, chip, config, arguments.context // 2)
-    apart = _simulated(_apart(source, chip), chip, config, arguments.context // 2)
+    joined = _simulated(program, chip, config, weights, arguments.context // 2)
+    apart = ("",) * len(SIMULATED)
+    if not arguments.joined_only:
+        apart = _simulated(_apart(source, chip), chip, config, weights, arguments.context // 2)
     return (*compiled, *joined, *apart, f"{time.perf_counter() - start:.1f}")
 
 
@@ -92,12 +99,15 @@ def _apart(source: api.Source, chip: SpatialTarget) -> Program:
     return compile_joined(source.name, Forwarded(packed, chip), chip, Planning())
 
 
-def _simulated(program: Program, chip: SpatialTarget, config: DecoderConfig, position: int) -> tuple[str, ...]:
-    result = simulate(program, chip, symbols={"pos": position}, functional=False)
+def _simulated(
+    program: Program, chip: SpatialTarget, config: DecoderConfig, weights: StoredWeights, position: int
+) -> tuple[str, ...]:
+    symbols = {s.name: position if s.name == "pos" else s.hi for s in program.symbols}
+    result = simulate(program, chip, symbols=symbols, functional=False)
     moved = sum(channel.read_bytes + channel.written_bytes for channel in result.channels)
     milliseconds = 1e3 * result.cycles / chip.clock_hz
-    weights, cache = weight_bytes_a_token(config), _live_cache_bytes(program, position)
-    return f"{milliseconds:.3f}", f"{moved / weights:.3f}", f"{moved / (weights + cache):.3f}"
+    least, cache = weight_bytes_a_token(config, weights), _live_cache_bytes(program, position)
+    return f"{milliseconds:.3f}", f"{moved / 1e6:.1f}", f"{moved / least:.3f}", f"{moved / (least + cache):.3f}"
 
 
 def _live_cache_bytes(program: Program, position: int) -> int:

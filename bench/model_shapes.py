@@ -6,10 +6,11 @@ shape and are those of base 10,000.
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
-from pavane.ir.types import Q8_BLOCK
+from pavane.frontends.deploy import deployed_dtype
+from pavane.ir.types import StoredWeights, row_bytes
 from pavane.passes.decoder_tensors import expected_weights
 from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
 
@@ -52,15 +53,14 @@ MODELS = {
 }  # fmt: skip
 
 
-def stored_weights(config: DecoderConfig) -> DecoderWeights:
-    """The weights' table in deployment form: matrices of whole blocks q8_0, the rest f32."""
-    table = expected_weights(config)
-    return DecoderWeights(tuple((n, s, "q8_0" if len(s) == 2 and s[1] % Q8_BLOCK == 0 else "f32") for n, s in table))
+def stored_weights(config: DecoderConfig, weights: StoredWeights = "q8_0") -> DecoderWeights:
+    """The weights' table in deployment form: matrices of whole blocks as `weights`, the rest f32."""
+    return DecoderWeights(tuple((n, s, deployed_dtype(s, weights)) for n, s in expected_weights(config)))
 
 
-def weight_bytes_a_token(config: DecoderConfig) -> int:
+def weight_bytes_a_token(config: DecoderConfig, weights: StoredWeights = "q8_0") -> int:
     """Bytes of the weights that a decode step reads: all, but of the embedding one row where the output has its own."""
-    sizes = {n: (s[0] * s[1] * 34 // 32 if len(s) == 2 else s[0] * 4) for n, s in expected_weights(config)}
+    sizes = {n: prod(s[:-1]) * row_bytes(deployed_dtype(s, weights), s[-1]) for n, s in expected_weights(config)}
     if not config.tied_embeddings:
         sizes["embedding"] //= config.vocabulary
     return sum(sizes.values())

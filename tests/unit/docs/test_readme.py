@@ -38,7 +38,7 @@ def test_commands_on_an_op_run_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = [b for b in blocks("sh") if "--op" in b]
     lines = commands(block)
-    assert [line.split()[0] for line in lines] == ["compile", "check", "show", "simulate"]
+    assert [line.split()[0] for line in lines] == ["compile", "check", "explain", "explain", "show", "simulate"]
     for line in lines:
         result = CliRunner().invoke(app, shlex.split(line))
         assert result.exit_code == 0, result.output

@@ -9,10 +9,11 @@ import pytest
 
 from pavane import api
 from pavane.frontends.sampling import Sampler
-from pavane.generate import Session
+from pavane.generate import Session, fitting_rows
 from pavane.program_cache import compiler_digest, decoder_artefact
 from pavane.reject import ArgumentReject
 from pavane.targets.load import load_target
+from pavane.targets.prompt_rows import prompt_rows
 from tests.tiny_models import tiny_config, write_tiny_gguf
 
 HOST = load_target("host", cores=2)
@@ -52,6 +53,32 @@ def test_a_second_prompt_continues_the_first(session, model, cache):
     continued = session.read(IDS[20:])
     with Session(model, HOST, cache_dir=cache) as other:
         assert np.abs(continued - other.read(IDS)).max() <= 1e-4 * np.abs(continued).max()
+
+
+def test_any_blocks_give_the_same_bits(cache):
+    """110 tokens: 64 and 46 on one core; 64, 32 and 14 on two, by programs that share rows and columns."""
+    path = cache / "longer.gguf"
+    write_tiny_gguf(path, tiny_config(layers=1), 2)
+    model = api.gguf(path, "INT8_ACTIVATIONS", 128, cache_dir=cache)
+    ids = np.random.default_rng(4).integers(3, 290, 110).tolist()
+    found = []
+    for cores in (1, 2):
+        with Session(model, load_target("host", cores), cache_dir=cache) as session:
+            found.append(session.read(ids))
+            assert session.position == 110
+    with Session(model, HOST, cache_dir=cache) as session:
+        for start, stop in ((0, 1), (1, 34), (34, 98), (98, 110)):
+            found.append(session.read(ids[start:stop]))
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[-1])
+
+
+def test_how_many_rows_a_block_has():
+    assert prompt_rows(load_target("host", 1)) == (64,)
+    assert prompt_rows(HOST) == (32, 64)
+    assert prompt_rows(load_target("toy")) == prompt_rows(load_target("wormhole_n150")) == (32,)
+    assert [fitting_rows(n, (32, 64)) for n in (1, 32, 33, 47, 48, 64, 500)] == [32, 32, 32, 32, 64, 64, 64]
+    assert [fitting_rows(n, (64,)) for n in (1, 64, 65)] == [64, 64, 64]
 
 
 def test_generation_ends_at_the_asked_number_and_at_the_context(session):
