@@ -7,6 +7,7 @@ narrow models q, k and v over 1,024 too: so many that each fills the chip); the 
 (those too whose plans change with the local memory that it takes), as chosen and with that one choice the other way:
 
     pack          a run of independent sections at once, or one after the other
+    channels      a section that runs by itself along the sites beside the DRAM channels, or on all sites
     forward       a tensor with a copy on every site, or beside the chip, the other tensors as chosen
     fuse_readers  a FIFO of one section multicast, or local, the other FIFOs as chosen
 
@@ -30,9 +31,11 @@ from msgspec.structs import replace
 from pavane import api
 from pavane.ir.digest import digest
 from pavane.ir.program import Join, Program, Shape
+from pavane.passes.adjacent import ADJACENT, by_itself
 from pavane.passes.compose import compose
 from pavane.passes.forward import Forwarded, forward, with_copies
 from pavane.passes.fuse_readers import with_readers
+from pavane.passes.interleave import interleave
 from pavane.passes.pack import at_place, best_wave, independent_runs, pack, part_of
 from pavane.passes.planning import Planning
 from pavane.passes.reader_sharing import Kinds
@@ -46,7 +49,7 @@ from pavane.tensor_graph.forward import DecoderConfig
 from pavane.tensor_graph.graph import Graph
 
 CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
-PASSES = ("pack", "forward", "fuse_readers")
+PASSES = ("pack", "channels", "forward", "fuse_readers")
 _VOCABULARY, _CONTEXT = 2048, 2048
 _MANY_ROWS, _MOST_ROWS, _NARROW = 256, 1024, 1024
 _TIE = 0.005
@@ -81,7 +84,7 @@ class Compared:
 
     @property
     def is_joined(self) -> bool:
-        return not self.taken.startswith(("one after the other", "beside the chip", "local"))
+        return not self.taken.startswith(("one after the other", "on all sites", "beside the chip", "local"))
 
 
 def main() -> None:
@@ -142,14 +145,19 @@ class _Deciding:
 
     def __init__(self, source: api.Source, target: SpatialTarget) -> None:
         self._target, self._planning = target, Planning()
-        self._packed = pack(source.sections(target), target, self._planning)
+        self._packed = pack(interleave(source.sections(target), target), target, self._planning)
         self._forwarded = forward(self._packed, target, self._planning)
         self._compiled: dict[str, Program] = {}
         self._cycles: dict[tuple[Forwarded, tuple[int, ...]], int] = {}
 
     def compared(self, name: tuple[str, str, str], passes: Sequence[str]) -> Iterator[Compared]:
         """Every choice that can be made the other way."""
-        of_pass = {"pack": self._pack, "forward": self._forward, "fuse_readers": self._fuse_readers}
+        of_pass = {
+            "pack": self._pack,
+            "channels": self._channels,
+            "forward": self._forward,
+            "fuse_readers": self._fuse_readers,
+        }
         for wanted in passes:
             for join, taken, other in of_pass[wanted]():
                 times = _cycles_of(taken), _cycles_of(other)
@@ -164,13 +172,27 @@ class _Deciding:
             joins = [join for join in members[0].shapes[0].joins if join.what.startswith("pack ")]
             if wave is None or not joins:
                 continue
-            whole = (0, 0, self._target.grid.width, self._target.grid.height)
+            alone = [by_itself(member, self._target, self._planning)[0] for member in members]
             together, apart = (
                 self._with(run, wave.places, [_NEW_WAVE] * len(run)),
-                self._with(run, [whole] * len(run), range(_NEW_WAVE, _NEW_WAVE + len(run))),
+                self._with(run, alone, range(_NEW_WAVE, _NEW_WAVE + len(run))),
             )
             taken, other = (together, apart) if joins[0].taken.startswith("at once") else (apart, together)
             yield joins[0], self._timed(taken, run), self._timed(other, run)
+
+    def _channels(self) -> Iterator[tuple[Join, _Timed, _Timed]]:
+        whole, seen = (0, 0, self._target.grid.width, self._target.grid.height), set()
+        for number, section in enumerate(self._packed.sections):
+            key = self._planning.key(section)
+            joins = [join for join in section.shapes[0].joins if join.what.startswith("channels ")]
+            if not joins or key in seen:
+                continue
+            seen.add(key)
+            run = range(number, number + 1)
+            beside, everywhere = (
+                self._timed(self._with(run, [place], [_NEW_WAVE]), run) for place in (ADJACENT, whole)
+            )
+            yield joins[0], *((everywhere, beside) if joins[0].taken == "on all sites" else (beside, everywhere))
 
     def _with(self, run: range, places: Sequence[tuple[int, int, int, int]], waves: Sequence[int]) -> Forwarded:
         """The sections with a run placed otherwise."""
@@ -232,7 +254,7 @@ class _Deciding:
         if key not in self._cycles:
             packed = forwarded.packed
             done = [
-                at_place(self._section(packed.sections[i], part_of(forwarded.target, place)), place, wave)
+                at_place(self._section(packed.sections[i], part_of(forwarded.target, place)), place, wave, self._target)
                 for i, place, wave in ((i, packed.places[i], packed.shared_waves[i]) for i in which)
             ]
             self._cycles[key] = _simulated(compose("part", done, self._target), self._target)

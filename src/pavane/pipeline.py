@@ -1,8 +1,8 @@
 """The order of passes, as data, and the drivers that follow it. Nothing here decides anything.
 
 `PASS_ORDER` takes one section from TEMPLATE to VERIFIED, `JOINING` says what looks at several: `compile_sections` lets
-`shard`, `pack` and `forward` say where sections and their tensors go, takes each distinct shape through PASS_ORDER once
-for each rectangle, composes, and verifies the whole. An observer sees every step and can change none.
+`reside`, `interleave`, `pack` and `forward` say where sections and their tensors go, takes each distinct shape through
+PASS_ORDER once for each rectangle, composes, and verifies the whole. An observer sees every step and can change none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from pavane.passes.compose import assemble, compose
 from pavane.passes.forward import Forwarded, forward
 from pavane.passes.fuse_generic import fuse_generic
 from pavane.passes.fuse_readers import fuse_readers
+from pavane.passes.interleave import interleave
 from pavane.passes.pack import Place, at_place, pack, part_of
 from pavane.passes.persist import persist
 from pavane.passes.place import place
 from pavane.passes.planning import Planning
-from pavane.passes.shard import shard
+from pavane.passes.reside import Resident, reside
 from pavane.passes.size_buffers import size_buffers
 from pavane.passes.synthesize_handshakes import synthesize_handshakes
 from pavane.passes.tile import tile
@@ -79,7 +80,8 @@ class Joining(msgspec.Struct, frozen=True):
 
 
 JOINING: tuple[Joining, ...] = (
-    Joining("shard", "what is resident on the sites takes memory that all sections then plan without, waves too"),
+    Joining("reside", "what is resident on the sites takes memory that all sections then plan without, waves too"),
+    Joining("interleave", "how weights lie decides who reads them fast, and is the same for every program on them"),
     Joining("pack", "which sections run at once says for how many sites each is tiled, so it comes before PASS_ORDER"),
     Joining("forward", "what lies on the sites takes memory that sections then plan without; lifetimes count waves"),
     Joining("compose", "counters, boundaries and arenas are of the whole program, after PASS_ORDER; `verify` follows"),
@@ -125,12 +127,13 @@ def compile_sections(
 
     `beside`: the sections of the programs of one deployment, which find weights and caches at the same places.
     """
-    if len(sections) == 1:
-        return run_passes(replace(sections[0], name=name), target, observer)
     planning = Planning()
-    sharded = shard(sections, beside, target, planning)
-    packed = pack(sharded.sections, sharded.target, planning)
-    return compile_joined(name, forward(packed, sharded.target, planning), target, planning, observer)
+    resident = reside(sections, beside, target, planning) if len(sections) > 1 else Resident(tuple(sections), target)
+    lying = interleave(resident.sections, resident.target)
+    if len(lying) == 1 and lying[0] == sections[0]:
+        return run_passes(replace(sections[0], name=name), target, observer)
+    packed = pack(lying, resident.target, planning)
+    return compile_joined(name, forward(packed, resident.target, planning), target, planning, observer)
 
 
 def compile_joined(
@@ -150,7 +153,7 @@ def compile_joined(
     start = time.perf_counter()
     parts = tuple(zip(keys, packed.sections, packed.shared_waves, strict=True))
     meant = assemble(name, [_instance_of(templates[key], section) for key, section, _ in parts], target)
-    done = [at_place(_instance_of(compiled[key], section), key[1], wave) for key, section, wave in parts]
+    done = [at_place(_instance_of(compiled[key], section), key[1], wave, target) for key, section, wave in parts]
     whole = replace(compose(name, done, target), graph_digest=graph_digest(meant))
     require_valid(whole, target)
     _tell(observer, PassEvent(name, "compose", whole, time.perf_counter() - start, total - 1, total))

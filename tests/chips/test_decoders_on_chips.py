@@ -17,6 +17,7 @@ from pavane.reject import ComposeReject, NoPlan, OutOfCounters
 from pavane.report.explain import explain
 from pavane.sim import simulate
 from pavane.targets.load import load_target
+from pavane.targets.restrict import restricted
 from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
 from tests.decoders import random_weights, run_simulator, stored_dtype
 from tests.decoders import stored_weights as stored_arrays
@@ -170,10 +171,10 @@ def test_a_context_whose_scores_do_not_fit_a_site_is_refused_with_every_buffer()
 @pytest.mark.parametrize(
     "change",
     [
-        lambda t: replace(t, grid=replace(t.grid, width=1, height=1)),
-        lambda t: replace(t, grid=replace(t.grid, width=64, height=1)),
-        lambda t: replace(t, grid=replace(t.grid, width=1, height=7)),
-        lambda t: replace(t, dram=replace(t.dram, channels=1)),
+        lambda t: restricted(t, width=1, height=1),
+        lambda t: restricted(t, width=64, height=1),
+        lambda t: restricted(t, width=1, height=7),
+        lambda t: replace(t, dram=replace(t.dram, channels=1, adjacent=t.dram.adjacent[:1])),
         lambda t: replace(t, noc=replace(t.noc, multicast=False)),
         lambda t: replace(t, fifos=replace(t.fifos, per_site=9)),
         lambda t: replace(t, counters=replace(t.counters, per_site=5)),

@@ -46,8 +46,8 @@ def test_no_figure_is_without_a_source_or_a_word(chip):
 @pytest.mark.parametrize(
     ("chip", "sites", "usable", "counters", "bytes_per_second"),
     [
-        ("wormhole_n150", 64, 1499136 - 103712, ("MONOTONE", 32, 16), 288e9),
-        ("blackhole_p150", 110, 1572864 - 103712, ("MONOTONE", 32, 16), 507.6e9),
+        ("wormhole_n150", 64, 1499136 - 103712, ("MONOTONE", 32, 16), 264e9),
+        ("blackhole_p150", 110, 1572864 - 103712, ("MONOTONE", 32, 16), 496.8e9),
         ("sn40l", 1040, 524288, ("CREDIT", 8, 16), 1600e9),
         ("xdna2", 32, 65536 - 1024, ("CREDIT", 6, 16), 115.2e9),
     ],
@@ -84,3 +84,23 @@ def test_a_page_that_contradicts_its_unit_is_reported(page, words):
     with pytest.raises(TargetReject) as caught:
         check_target(replace(target, dram=replace(target.dram, page_bytes=page)))
     assert [words in term for term in caught.value.terms] == [True]
+
+
+@pytest.mark.parametrize(
+    ("chip", "beside", "far", "measured"),
+    [("wormhole_n150", 267e9, (190e9, 200e9), 12), ("blackhole_p150", 500e9, (340e9, 350e9), 8)],
+)
+def test_what_channels_give_is_what_was_measured(chip, beside, far, measured):
+    """With one reader beside each channel, within 2 %; with any others, in the measured range."""
+    target = load_target(chip)
+    dram = target.dram
+    assert len(dram.adjacent) == dram.channels == measured
+    assert dram.channels * dram.bytes_per_cycle * target.clock_hz == pytest.approx(beside, rel=0.02)
+    assert far[0] <= dram.channels * dram.far_rate * target.clock_hz <= far[1]
+
+
+@pytest.mark.parametrize("chip", ["toy", "sn40l", "xdna2"])
+def test_channels_of_other_chips_serve_all_sites_alike(chip):
+    dram = load_target(chip).dram
+    assert dram.adjacent == ()
+    assert dram.far_rate == dram.bytes_per_cycle

@@ -17,6 +17,7 @@ from pavane.cli.main import app
 from pavane.reject import ComposeReject, OutOfRegisters, TargetReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
+from pavane.targets.restrict import restricted
 from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
 from tests.chips.test_decoders_on_chips import centred_relative_rms
 from tests.chips.test_sections_in_bounds import worst_of_sections
@@ -25,8 +26,8 @@ from tests.tiny_models import tiny_config
 
 CHIPS = ("toy", "wormhole_n150")
 POOR = {
-    "one site": lambda t: replace(t, grid=replace(t.grid, width=1, height=1)),
-    "one channel": lambda t: replace(t, dram=replace(t.dram, channels=1)),
+    "one site": lambda t: restricted(t, width=1, height=1),
+    "one channel": lambda t: replace(t, dram=replace(t.dram, channels=1, adjacent=t.dram.adjacent[:1])),
     "no multicast": lambda t: replace(t, noc=replace(t.noc, multicast=False)),
 }
 LAYER = tiny_config(layers=1, width=32, feed_forward=64, heads=2, kv_heads=1, vocabulary=70)

@@ -15,7 +15,7 @@ from pavane.passes.decoder_tensors import expected_weights
 from pavane.passes.forward import forward
 from pavane.passes.pack import pack
 from pavane.passes.planning import Planning
-from pavane.passes.shard import shard, with_shards
+from pavane.passes.reside import reside, with_shards
 from pavane.pipeline import compile_joined
 from pavane.reject import CapacityRefused, LaunchReject
 from pavane.sim import Simulator, simulate
@@ -112,7 +112,7 @@ def test_the_deal_is_of_the_tensor_and_the_chip():
 def test_where_it_does_not_pay_nothing_is_sharded(target, why):
     source = api.decoder(MODELS["smollm2-135m"], stored_weights(MODELS["smollm2-135m"]), contract="FLOAT")
     sections = source.sections(target)
-    found = shard(sections, (), target, Planning())
+    found = reside(sections, (), target, Planning())
     assert found.target == target, why
     assert not any(t.home == "sharded" for section in found.sections for t in section.tensors)
 
@@ -141,7 +141,7 @@ def test_small_weights_come_first_and_rows_that_an_index_picks_last():
 
 def test_both_costs_are_kept():
     program = compiled(SMALL, load_target("toy"), 1)
-    joins = [j for shape in program.shapes for j in shape.joins if j.what.startswith("shard ")]
+    joins = [j for shape in program.shapes for j in shape.joins if j.what.startswith("reside ")]
     assert {j.taken for j in joins} == {"resident on the sites"}
     assert all(j.cycles > 0 and j.other_cycles > 0 for j in joins)
 

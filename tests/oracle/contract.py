@@ -19,10 +19,12 @@ from pavane.ir.program import (
     Instance,
     Load,
     Loop,
+    Post,
     Process,
     Program,
     Rect,
     Run,
+    Send,
     Shape,
     Step,
     Tensor,
@@ -85,15 +87,29 @@ def _names(program: Program) -> None:
 
 
 def _rectangles(program: Program, target: SpatialTarget) -> None:
-    things = [*program.workers, *program.counters]
+    grid = (target.grid.width, target.grid.height)
+    things = [(thing, grid) for thing in (*program.workers, *program.counters)]
     for shape in program.shapes:
-        things += [*shape.processes, *shape.counters]
-    for thing in things:
+        _listed(shape, target)
+        room = (len(shape.sites), 1) if shape.sites else grid
+        things += [(thing, room) for thing in (*shape.processes, *shape.counters)]
+    for thing, (width, height) in things:
         edges = (thing.rect.x0, thing.rect.x1, thing.rect.y0, thing.rect.y1)
         _misuse(all(edge.is_const for edge in edges), f"the rectangle of {thing.name} is not constant")
         x0, x1, y0, y1 = (edge.const for edge in edges)
-        inside = 0 <= x0 < x1 <= target.grid.width and 0 <= y0 < y1 <= target.grid.height
+        inside = 0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height
         _misuse(inside, f"the rectangle of {thing.name} is no part of the grid")
+
+
+def _listed(shape: Shape, target: SpatialTarget) -> None:
+    """A list of sites: different ones of the grid, and steps that name none."""
+    if not shape.sites:
+        return
+    inside = all(0 <= x < target.grid.width and 0 <= y < target.grid.height for x, y in shape.sites)
+    _misuse(inside and len(set(shape.sites)) == len(shape.sites), f"{shape.sites} are no different sites of the grid")
+    named = (step for process in shape.processes for step in steps_of(process.body))
+    silent = not shape.counters and not any(isinstance(step, Post | Wait | Send) for step in named)
+    _misuse(silent and not target.alias, f"{shape.name} stands along a list of sites and names some")
 
 
 def _sites(rect: Rect) -> set[Site]:
@@ -239,14 +255,16 @@ def _runs(program: Program) -> None:
             if isinstance(turn, Run):
                 ran.setdefault((turn.instance, turn.process), []).extend(sorted(_sites(worker.rect)))
     shapes = {s.name: s for s in program.shapes}
-    wanted = {(i, p.name): p for i, n in enumerate(program.instances) for p in shapes[n.shape].processes}
-    for key, process in wanted.items():
-        _once(process, ran.pop(key, []))
+    placed = [(number, shapes[instance.shape]) for number, instance in enumerate(program.instances)]
+    wanted = {(number, p.name): (shape, p) for number, shape in placed for p in shape.processes}
+    for key, (shape, process) in wanted.items():
+        _once(shape, process, ran.pop(key, []))
     _misuse(not ran, f"{sorted(ran)} are run and are not there")
 
 
-def _once(process: Process, sites: list[Site]) -> None:
-    _misuse(sorted(sites) == sorted(_sites(process.rect)), f"{process.name} is not run once on each of its sites")
+def _once(shape: Shape, process: Process, sites: list[Site]) -> None:
+    own = sorted(shape.sites[x] for x, _ in _sites(process.rect)) if shape.sites else sorted(_sites(process.rect))
+    _misuse(sorted(sites) == own, f"{process.name} is not run once on each of its sites")
 
 
 def _own_ids(program: Program) -> None:

@@ -94,6 +94,10 @@ def _run(
     if process is None:
         raise Fault(f"misuse: no process {turn.process}")
     x0, x1, y0, y1 = (e.const for e in (process.rect.x0, process.rect.x1, process.rect.y0, process.rect.y1))
+    if shape.sites:
+        if site not in shape.sites:
+            raise Fault(f"misuse: {turn.process} runs where it does not belong")
+        site = (shape.sites.index(site), 0)
     if not (x0 <= site[0] < x1 and y0 <= site[1] < y1) or process.engine != engine:
         raise Fault(f"misuse: {turn.process} runs where it does not belong")
     env = {**symbols, "SITE_X": site[0] - x0, "SITE_Y": site[1] - y0}

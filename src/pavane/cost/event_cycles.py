@@ -1,8 +1,9 @@
 """What one turn of an event costs its engine, and on the way of its bytes.
 
-    load, store   requests, then the bytes at the rate of the site's link (`site_rate`; between sites the network's);
-                  on the sites a load of the own copy takes its link only, a store goes to all, one after the other
-                  where the network has no multicast; what is sharded goes there and back over half of the grid
+    load, store   from the first request on the bytes, at the rate of the site's link (`site_rate`, or what the channel
+                  beside it gives), and the other requests; between sites all requests, then the bytes at the network's
+                  rate; on the sites a load of the own copy takes its link only, a store goes to all, one after the
+                  other where the network has no multicast; what is sharded goes there and back over half of the grid
     fence         the latency of memory beside the chip
     compute       the engine's rates; the first value of a carry is written like any other
     push, post    the handover, a post
@@ -13,7 +14,7 @@ A multicast FIFO's leader also pays the send, the credits and the validity posts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pavane.cost.spread import Spread
 from pavane.cost.traffic import Event, Lengths, event_bytes, event_requests, event_runs, event_shards
@@ -25,21 +26,24 @@ _MULTICAST = ("MULTICAST_ROW", "MULTICAST_COLUMN")
 
 @dataclass(frozen=True)
 class Transfer:
-    """Cycles of a load or store: the engine's, with requests; the link's, with the bytes; and until they are there."""
+    """Cycles of a load or store: the engine's, with requests; the link's, with the bytes; until they are there; and of
+    the requests those that are made while bytes pass.
+    """
 
     request_cycles: int
     link_cycles: int
     way_cycles: int
+    meanwhile_cycles: int = 0
 
     @property
     def cycles(self) -> int:
-        return self.request_cycles + self.link_cycles + self.way_cycles
+        return self.request_cycles + max(0, self.link_cycles - self.meanwhile_cycles) + self.way_cycles
 
 
-def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, spread: Spread) -> int:
-    """Cycles of one turn of an event on its engine, where it waits for its transfers."""
+def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, spread: Spread, rate: int = 0) -> int:
+    """Cycles of one turn of an event on its engine, where it waits for its transfers; `rate`: see `transfer`."""
     if event.kind in ("load", "store"):
-        return transfer(event, lengths, target, spread).cycles
+        return transfer(event, lengths, target, spread, rate).cycles
     if event.kind == "fence":
         return 0 if target.alias or event.home != "dram" else target.dram.latency_cycles
     if event.kind == "push":
@@ -55,29 +59,39 @@ def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, sprea
     return _init_cycles(event, lengths, target) if event.kind == "init" else _generic_cycles(event, lengths, target)
 
 
-def transfer(event: Event, lengths: Lengths, target: SpatialTarget, spread: Spread) -> Transfer:
-    """A load or store of these lengths, where nobody else moves any; without the latency of memory beside the chip."""
+def transfer(event: Event, lengths: Lengths, target: SpatialTarget, spread: Spread, rate: int = 0) -> Transfer:
+    """A load or store of these lengths, where nobody else moves any; without the latency of memory beside the chip.
+
+    `rate`: bytes a cycle of the channel beside the site, where that is the only one; 0 elsewhere.
+    """
     if 0 in lengths:
         return Transfer(0, 0, 0)
     noc, request = target.noc, target.dram.request_cycles
     moved = event_bytes(event, lengths)
+    link = -(-moved // noc.bytes_per_cycle)
     if event.home == "dram":
-        found = Transfer(request * event_requests(event, lengths, target), -(-moved // site_rate(target)), 0)
+        requests = request * event_requests(event, lengths, target)
+        found = Transfer(requests, -(-moved // _link_rate(rate, target)), 0, requests - request)
     elif event.home == "sharded":
         found = _from_shards(event, lengths, target)
     elif event.kind == "load":
-        found = Transfer(request * event_runs(event, lengths), -(-moved // noc.bytes_per_cycle), noc.start_cycles)
+        found = Transfer(request * event_runs(event, lengths), link, noc.start_cycles)
     else:
         found = _to_all_sites(event_runs(event, lengths), moved, target)
     if event.fifo_kind not in _MULTICAST:
         return found
     receivers = spread.width if event.fifo_kind == "MULTICAST_ROW" else spread.height
-    return Transfer(found.request_cycles, found.link_cycles, found.way_cycles + _send_cycles(moved, target, receivers))
+    return replace(found, way_cycles=found.way_cycles + _send_cycles(moved, target, receivers))
+
+
+def _link_rate(rate: int, target: SpatialTarget) -> int:
+    """Of one channel to the site beside it, where it gives that site more than others; else what any site gets."""
+    return min(rate, target.noc.bytes_per_cycle) if rate > target.dram.far_rate else site_rate(target)
 
 
 def site_rate(target: SpatialTarget) -> int:
     """Bytes a cycle between one site and DRAM when nobody else moves any."""
-    return min(target.noc.bytes_per_cycle, target.dram.channels * target.dram.bytes_per_cycle)
+    return min(target.noc.bytes_per_cycle, target.dram.channels * target.dram.far_rate)
 
 
 def _both_ways(target: SpatialTarget) -> int:

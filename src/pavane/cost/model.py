@@ -2,8 +2,9 @@
 
     engine    what one does, step after step (`event_cycles`)
     dram      bytes of all workers at the rate of the channels that they lie in (workers take the same turn at the same
-              time; rows a multiple of a page apart lie in few); what a worker binds beyond its share, at a site's rate;
-              each bound block starts with a latency
+              time; rows a multiple of a page apart lie in few; large units fill the last round of a turn); the rate is
+              that of sites far from the channels, but for blocks that fall on the sites beside theirs (`adjacent`);
+              what a worker binds beyond its share, at a site's rate; each bound block starts with a latency
     noc       bytes of all stores to every site: a multicast holds the links of the whole grid
 
 Where a site has several engines they overlap, as their FIFOs allow, and the section takes as long as `pipeline` says.
@@ -21,6 +22,7 @@ from fractions import Fraction
 from functools import partial
 from math import ceil
 
+from pavane.cost.adjacent import filled_rounds, own_channel_only
 from pavane.cost.event_cycles import WAITING, event_cycles, site_rate, transfer
 from pavane.cost.pipeline import Timed, pipeline_cycles
 from pavane.cost.spread import Run, Spread, slowest_runs
@@ -102,6 +104,7 @@ class _Work:
     moved_bytes: int = 0
     channels: int = 0
     bound_bytes: int = 0
+    rate: int = 0
 
 
 def _of_kinds(events: Sequence[Event], kinds: Mapping[str, str]) -> Iterator[Event]:
@@ -112,7 +115,8 @@ def _of_kinds(events: Sequence[Event], kinds: Mapping[str, str]) -> Iterator[Eve
 def _work(
     event: Event, slowest: Turns, everyone: Turns, blocks: dict[str, Blocks], spread: Spread, target: SpatialTarget
 ) -> _Work:
-    cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread))
+    rate = _channel_rate(event, blocks, spread, target)
+    cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread, rate=rate))
     turns = max(1, total(event, slowest, lambda n: 1))
     through_memory = event.home == "dram" or (event.home == "sites" and event.kind == "store")
     if event.kind not in ("load", "bind", "store") or not through_memory:
@@ -121,7 +125,19 @@ def _work(
     if event.home == "sites":
         return _Work(event, cycles, turns, moved)
     bound = total(event, slowest, partial(event_bytes, event)) if event.kind == "bind" else 0
-    return _Work(event, cycles, turns, moved, _channels_at_once(event, blocks, spread, target), bound)
+    moved = filled_rounds(moved, event, _sizes(blocks), spread, target)
+    return _Work(event, cycles, turns, moved, _channels_at_once(event, blocks, spread, target), bound, rate)
+
+
+def _channel_rate(event: Event, blocks: dict[str, Blocks], spread: Spread, target: SpatialTarget) -> int:
+    """Bytes a cycle that a channel gives to those who move a window."""
+    own = event.unit_bytes and event.kind == "load" and own_channel_only(event, _sizes(blocks), spread, target)
+    return target.dram.bytes_per_cycle if own else target.dram.far_rate
+
+
+def _sizes(blocks: dict[str, Blocks]) -> dict[str, int]:
+    """Elements of a block by variable, where they are known."""
+    return {var: b.block for var, b in blocks.items() if b.cut}
 
 
 def _bytes_of_all(event: Event, everyone: Turns, blocks: dict[str, Blocks], spread: Spread) -> int:
@@ -185,11 +201,11 @@ def _dram_bytes(work: Sequence[_Work]) -> int:
 
 def _streaming_cycles(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> int:
     """All workers' bytes together, then what the slowest one binds beyond its share; no faster than it can alone."""
-    moved: dict[int, int] = {}
+    moved: dict[tuple[int, int], int] = {}
     for w in work:
-        moved[w.channels] = moved.get(w.channels, 0) + w.moved_bytes
+        moved[w.channels, w.rate] = moved.get((w.channels, w.rate), 0) + w.moved_bytes
     bound = sum(w.bound_bytes for w in work)
-    together = sum(-(-size // (channels * target.dram.bytes_per_cycle)) for channels, size in moved.items())
+    together = sum(-(-size // (channels * rate)) for (channels, rate), size in moved.items())
     alone = max(0, bound - sum(moved.values()) // spread.sites)
     return max(together + -(-alone // site_rate(target)), -(-bound // site_rate(target)))
 
@@ -230,13 +246,13 @@ def _timed(
 
     `beside`: bytes that others move for each byte of theirs, which may lie in any channel.
     """
-    found = transfer(w.event, lengths, target, spread)
+    found = transfer(w.event, lengths, target, spread, w.rate)
     own = max(1, total(w.event, slowest, partial(event_bytes, w.event)))
     moved = -(-event_bytes(w.event, lengths) * w.moved_bytes // own)
     if w.event.home != "dram":
         return Timed(
             found.request_cycles, found.link_cycles, -(-moved // target.noc.bytes_per_cycle), found.way_cycles, True
         )
-    rate = target.dram.bytes_per_cycle
-    shared = -(-moved // (w.channels * rate)) + ceil(moved * beside / (target.dram.channels * rate))
-    return Timed(found.request_cycles, found.link_cycles, shared, found.way_cycles + target.dram.latency_cycles)
+    shared = -(-moved // (w.channels * w.rate)) + ceil(moved * beside / (target.dram.channels * target.dram.far_rate))
+    latency = found.way_cycles + target.dram.latency_cycles
+    return Timed(found.request_cycles, found.link_cycles, shared, latency, meanwhile_cycles=found.meanwhile_cycles)

@@ -3,9 +3,10 @@
 An engine does the steps of its stages in their written order; stages that share one share its loops over items. Each
 step waits for what it needs:
 
-    load, store   the engine is busy with the requests; the bytes pass the site's link in `own_cycles`, and no sooner
-                  than the channels (of a copy on every site: the network) have moved this turn's of all workers,
-                  `shared_cycles`, after what they moved before; `latency_cycles` later they are there
+    load, store   the engine is busy with the requests; the bytes pass the site's link in `own_cycles`, beside the last
+                  `meanwhile_cycles` of the requests, and no sooner than the channels (of a copy on every site: the
+                  network) have moved this turn's of all workers, `shared_cycles`, after what they moved before;
+                  `latency_cycles` after all that they are there
     fence         until all that the engine has asked for are
     reserve       until one of the FIFO's slots has been popped
     front         until a slot has been pushed, and `handover_cycles` more
@@ -42,6 +43,7 @@ class Timed:
     shared_cycles: int = 0
     latency_cycles: int = 0
     network: bool = False
+    meanwhile_cycles: int = 0
 
 
 Cost = Callable[[Event, Lengths], Timed]
@@ -300,9 +302,8 @@ def _engine(steps: Sequence[_Step], fifos: Mapping[str, _Fifo], taken: _Taken, h
             if timed.own_cycles:
                 yield now, *_READY
             now += timed.busy_cycles
+            begun = now - timed.meanwhile_cycles
             if timed.own_cycles:
-                there = now + timed.own_cycles
-                if timed.shared_cycles:
-                    there = taken.until(timed, now)
-                done = max(done, there + timed.latency_cycles)
+                there = taken.until(timed, begun) if timed.shared_cycles else begun + timed.own_cycles
+                done = max(done, max(now, there) + timed.latency_cycles)
     yield max(now, done), *_READY

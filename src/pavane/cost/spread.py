@@ -52,10 +52,14 @@ def spread_items(items_y: int, items_x: int, grid: Grid, only_grid: bool = False
 
 
 def _fitted(mapping: ItemMapping, items_y: int, items_x: int, grid: Grid) -> Spread:
-    """On the fewest sites with which the busiest one has no more turns: what every site reads is read less often."""
+    """On the fewest sites with which the busiest one has no more turns: what every site reads is read less often.
+
+    Of scattered sites on all that there are items for: each is where it is for what it reads.
+    """
+    few = _most if grid.scattered else _fewest
     if mapping == "GRID":
-        return Spread(mapping, _fewest(items_x, grid.width), _fewest(items_y, grid.height))
-    sites = _fewest(items_x if mapping == "LINEAR_X" else items_y, grid.width * grid.height)
+        return Spread(mapping, few(items_x, grid.width), few(items_y, grid.height))
+    sites = few(items_x if mapping == "LINEAR_X" else items_y, grid.width * grid.height)
     heights = range(_ceil(sites, grid.width), grid.height + 1)
     height = min(heights, key=lambda h: (_ceil(sites, h) * h, h))
     return Spread(mapping, _ceil(sites, height), height)
@@ -64,6 +68,11 @@ def _fitted(mapping: ItemMapping, items_y: int, items_x: int, grid: Grid) -> Spr
 def _fewest(items: int, sites: int) -> int:
     """As many of the sites as take the items in as few turns as all of them."""
     return _ceil(max(1, items), _ceil(max(1, items), sites))
+
+
+def _most(items: int, sites: int) -> int:
+    """As many of the sites as there are items for."""
+    return min(max(1, items), sites)
 
 
 def slowest_runs(extent: int, block: int, sites: int) -> tuple[Run, ...]:

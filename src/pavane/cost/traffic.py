@@ -68,8 +68,8 @@ class Event:
 
     `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction. `line`: elements
     from one row of a window to the next. `items`: the item variables that the window moves with. `home`: where the
-    tensor of a load or store lies (`shard_bytes`: in such blocks); of a fence, "sites" when it ends nothing that goes
-    to DRAM.
+    tensor of a load or store lies (`shard_bytes`: in such blocks; `unit_bytes`: so many neighbouring bytes in one DRAM
+    channel, 0: as the chip does it); of a fence, "sites" when it ends nothing that goes to DRAM.
     """
 
     kind: Kind
@@ -86,6 +86,7 @@ class Event:
     home: Home = "dram"
     shard_bytes: int = 0
     loops: tuple[int, ...] = ()
+    unit_bytes: int = 0
 
 
 Lengths = tuple[int, ...]
@@ -179,7 +180,7 @@ class _Reading:
             self._open = "dram" if formal.home == "dram" else self._open
             yield Event(
                 kind, engine.name, nest, dims, fifo.name, fifo.kind, fifo.dtype, line=line, items=items,
-                home=formal.home, shard_bytes=formal.shard_bytes,
+                home=formal.home, shard_bytes=formal.shard_bytes, unit_bytes=formal.interleave_bytes,
             )  # fmt: skip
         elif isinstance(step, Reserve | Push | Front | Pop):
             yield Event(_HANDOVERS[type(step)], engine.name, nest, fifo=step.fifo)
@@ -337,7 +338,7 @@ def event_shards(event: Event, lengths: Lengths) -> int:
 def event_channels(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
     """DRAM channels that a window of these lengths lies in."""
     rows, cols = lengths
-    unit, channels = target.dram.interleave_bytes, target.dram.channels
+    unit, channels = event.unit_bytes or target.dram.interleave_bytes, target.dram.channels
     width, pitch = row_bytes(event.dtype, cols), row_bytes(event.dtype, event.line)
     units = -(-width // unit)
     if rows > 1 and cols != event.line and pitch % unit == 0:

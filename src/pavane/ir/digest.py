@@ -40,7 +40,7 @@ def graph_digest(program: Program) -> str:
 
 def _anywhere(formals: tuple[Formal, ...]) -> tuple[Formal, ...]:
     """The formals, wherever they lie."""
-    return tuple(f if f.home == "dram" else replace(f, home="dram", shard_bytes=0) for f in formals)
+    return tuple(replace(f, home="dram", shard_bytes=0, interleave_bytes=0) for f in formals)
 
 
 def shape_digest(shape: Shape) -> str:

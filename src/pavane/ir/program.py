@@ -243,8 +243,8 @@ Node = Loop | Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fen
 class Formal(Node_, frozen=True):
     """A tensor as a section sees it.
 
-    Row-major; extents quasi-affine in symbols. Bound to a tensor of the same home (and `shard_bytes`), or to a view of
-    one (Binding).
+    Row-major; extents quasi-affine in symbols. Bound to a tensor of the same home (and `shard_bytes`,
+    `interleave_bytes`), or to a view of one (Binding).
     """
 
     name: str
@@ -254,6 +254,7 @@ class Formal(Node_, frozen=True):
     fill: Fill = Floats()
     home: Home = "dram"
     shard_bytes: int = 0
+    interleave_bytes: int = 0
 
 
 class Spec(Node_, frozen=True):
@@ -380,7 +381,11 @@ class Join(Node_, frozen=True):
 
 
 class Shape(Node_, frozen=True):
-    """A section with its names forgotten: what is compiled, verified and lowered once."""
+    """A section with its names forgotten: what is compiled, verified and lowered once.
+
+    `sites`: where the section stands when that is no rectangle. Its rectangles are then of a line: site (n, 0) of them
+    is sites[n] of the program's grid.
+    """
 
     name: str
     formals: tuple[Formal, ...]
@@ -394,6 +399,7 @@ class Shape(Node_, frozen=True):
     counters: tuple[Counter, ...] = ()
     plan: Plan | None = None
     joins: tuple[Join, ...] = ()
+    sites: tuple[tuple[int, int], ...] = ()
 
 
 # --- the program ----------------------------------------------------------------------------------------------------
@@ -418,7 +424,8 @@ class Transition(Node_, frozen=True):
 class Tensor(Node_, frozen=True):
     """What sections hand each other. Row-major. `offset` (-1: not laid out): of SCRATCH beside the chip the place in
     its arena, of what lies on the sites or is sharded the local address, the same on each; nothing else has one.
-    `shard_bytes`: of what is sharded, the bytes of a block (`ir.shards`).
+    `shard_bytes`: of what is sharded, the bytes of a block (`ir.shards`). `interleave_bytes`: of a WEIGHT beside the
+    chip, how many neighbouring bytes lie in one channel before the next one's turn (0: as the chip does it).
     """
 
     name: str
@@ -430,6 +437,7 @@ class Tensor(Node_, frozen=True):
     home: Home = "dram"
     offset: int = -1
     shard_bytes: int = 0
+    interleave_bytes: int = 0
 
 
 class Binding(Node_, frozen=True):

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from pavane.ir.program import Rect
+from pavane.ir.program import Process, Rect, Shape
 from pavane.ir.quasi import quasi
 
 Site = tuple[int, int]
@@ -23,6 +23,21 @@ def constant_rect(x0: int, x1: int, y0: int, y1: int) -> Rect:
 def site_in(rect: Rect, site: Site) -> bool:
     """Is a site inside?"""
     return rect.x0.const <= site[0] < rect.x1.const and rect.y0.const <= site[1] < rect.y1.const
+
+
+def stands_on(shape: Shape, process: Process, site: Site) -> bool:
+    """Is a process on a site of the program's grid?"""
+    if not shape.sites:
+        return site_in(process.rect, site)
+    return site in shape.sites and site_in(process.rect, (shape.sites.index(site), 0))
+
+
+def covers(shape: Shape, process: Process, rect: Rect) -> bool:
+    """Is a process on every site of a rectangle of the program's grid?"""
+    if not shape.sites:
+        return inside(rect, process.rect)
+    columns, rows = range(rect.x0.const, rect.x1.const), range(rect.y0.const, rect.y1.const)
+    return all(stands_on(shape, process, (x, y)) for x in columns for y in rows)
 
 
 def area(rect: Rect) -> int:

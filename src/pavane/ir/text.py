@@ -86,6 +86,8 @@ def _tensor(tensor: Tensor, words: Words) -> str:
         text += ", a copy on every site"
     if tensor.home == "sharded":
         text += f", sharded in blocks of {tensor.shard_bytes} bytes"
+    if tensor.interleave_bytes:
+        text += f", {tensor.interleave_bytes:,} B a channel in turn"
     if tensor.offset < 0:
         return text
     return f"{text}, at {tensor.offset:#x} of " + ("the arena" if tensor.home == "dram" else "every site")
@@ -108,6 +110,8 @@ def _section(shape: Shape, symbols: tuple[str, ...]) -> Iterator[str]:
             "spec", f"{spec.out}[{where}] = {words.expr(spec.expr)} for i < {words.extents_text(spec.extents)}"
         )
     yield _RULER.format("numeric", _numerics(shape))
+    if shape.sites:
+        yield _RULER.format("sites", " ".join(f"({x}, {y})" for x, y in shape.sites))
     items = shape.items
     yield _RULER.format("items", f"y<{words.index(items.y)}, x<{words.index(items.x)}, each {items.rows}x{items.cols}")
     if shape.plan is not None:

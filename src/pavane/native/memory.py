@@ -199,11 +199,12 @@ def _check_equal(mine: Memory, other: Memory) -> None:
         theirs = other.tensors.get(name)
         if theirs is None:
             faults.append(f"{name} is not in the other program")
-        elif (tensor.shape, tensor.dtype, tensor.role, tensor.fill) != (
+        elif (tensor.shape, tensor.dtype, tensor.role, tensor.fill, tensor.interleave_bytes) != (
             theirs.shape,
             theirs.dtype,
             theirs.role,
             theirs.fill,
+            theirs.interleave_bytes,
         ):
             faults.append(f"{name} is declared differently")
     if faults:

@@ -44,7 +44,7 @@ from pavane.ir.program import (
     Worker,
 )
 from pavane.ir.quasi import quasi
-from pavane.ir.rects import Site, constant_rect, rectangles, site_in
+from pavane.ir.rects import Site, constant_rect, rectangles, stands_on
 from pavane.ir.walk import leaves, named, symbol_domain
 from pavane.passes.arena import arena, end_of_memory
 from pavane.passes.memory_beside import bytes_at_home, require_memory
@@ -323,7 +323,7 @@ Runs = tuple[tuple[Run, ...], ...]
 def _runs_of(program: Program, engine: str, site: Site, phases: tuple[int, ...]) -> Runs:
     """Per phase, what one engine of one site runs."""
     here = {
-        shape.name: next((p.name for p in shape.processes if p.engine == engine and site_in(p.rect, site)), None)
+        shape.name: next((p.name for p in shape.processes if p.engine == engine and stands_on(shape, p, site)), None)
         for shape in program.shapes
     }
     out: list[list[Run]] = [[] for _ in range(phases[-1] + 1)]

@@ -4,8 +4,9 @@ Neighbours in the order of sections of which none reads or writes what another w
 into slabs of whole columns, or of whole rows: each member begins with one, and the slowest gets the next until none
 is left (`Planning` plans each on its rectangle, which is a target like any other). So no other sharing out of slabs
 ends sooner, as far as more sites make a section no slower. The wave takes as long as its slowest member beside the
-traffic of the others; it is taken when that is less than one after the other, each on the whole grid with a boundary of
-its own. Where a site has one engine, independent sections follow each other without boundaries, and nothing is packed.
+traffic of the others; it is taken when that is less than one after the other, each on the whole grid, or along the
+sites beside the channels (`adjacent`), with a boundary of its own. Where a site has one engine, independent sections
+follow each other without boundaries, and nothing is packed.
 
 Refuses never: members that depend on each other are no candidate.
 """
@@ -21,12 +22,11 @@ from pavane.cost.boundary import boundary_cycles
 from pavane.cost.model import Prediction
 from pavane.ir.program import Join, Program
 from pavane.ir.rects import shifted
+from pavane.passes.adjacent import ADJACENT, Place, by_itself
 from pavane.passes.planning import Planning
 from pavane.passes.section import uses
 from pavane.targets.descriptor import SpatialTarget
-from pavane.targets.restrict import restricted
-
-Place = tuple[int, int, int, int]  # x, y, width, height
+from pavane.targets.restrict import adjacent_sites, restricted
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,6 @@ class Wave:
 
 def pack(sections: Sequence[Program], target: SpatialTarget, planning: Planning) -> Packed:
     """Decide for every run of independent sections whether it becomes a wave."""
-    whole: Place = (0, 0, target.grid.width, target.grid.height)
     packed: list[Program] = []
     places: list[Place] = []
     waves: list[int] = []
@@ -68,22 +67,27 @@ def pack(sections: Sequence[Program], target: SpatialTarget, planning: Planning)
         if key not in known:
             known[key] = _decided(members, target, planning) if len(run) > 1 else (None, None)
         wave, join = known[key]
-        packed.extend(with_join(member, join) for member in members)
-        places.extend(wave.places if wave else [whole] * len(run))
+        members = [with_join(member, join) for member in members]
+        alone = [by_itself(member, target, planning) for member in members] if wave is None else []
+        packed.extend(members if wave else (with_join(m, own) for m, (_, _, own) in zip(members, alone, strict=True)))
+        places.extend(wave.places if wave else (place for place, _, _ in alone))
         first = waves[-1] + 1 if waves else 0
         waves.extend([first] * len(run) if wave else range(first, first + len(run)))
     return Packed(tuple(packed), tuple(places), tuple(waves))
 
 
 def part_of(target: SpatialTarget, place: Place) -> SpatialTarget:
-    """A rectangle of the chip as a target."""
+    """A rectangle of the chip, or the sites beside its channels, as a target."""
+    if place == ADJACENT:
+        return adjacent_sites(target)
     return restricted(target, width=place[2], height=place[3])
 
 
-def at_place(section: Program, place: Place, wave: int) -> Program:
-    """The section compiled for a rectangle at the chip's origin, moved to where it runs."""
+def at_place(section: Program, place: Place, wave: int, target: SpatialTarget) -> Program:
+    """The section compiled for a rectangle at the chip's origin, or for a line, moved to where it runs."""
     (shape,), (instance,) = section.shapes, section.instances
-    moved = shifted(shape, place[0], place[1])
+    beside = place == ADJACENT
+    moved = replace(shape, sites=target.dram.adjacent) if beside else shifted(shape, place[0], place[1])
     return replace(section, shapes=(moved,), instances=(replace(instance, wave=wave),))
 
 
@@ -111,7 +115,7 @@ def with_join(section: Program, join: Join | None) -> Program:
 
 def _decided(members: Sequence[Program], target: SpatialTarget, planning: Planning) -> tuple[Wave | None, Join | None]:
     """The best wave where it beats one after the other, and the comparison; neither where no wave is possible."""
-    alone = [planning.predicted(member, target) for member in members]
+    alone = [by_itself(member, target, planning)[1] for member in members]
     best = best_wave(members, target, planning)
     if best is None or any(prediction is None for prediction in alone):
         return None, None

@@ -21,7 +21,7 @@ from pavane.passes.reblock import reblock
 from pavane.targets.descriptor import SpatialTarget
 
 VARIABLES = (LV_ITEM_Y, LV_ITEM_X, LV_KBLOCK)
-_LARGER = 3  # doublings of the tile that are tried: with its half and the whole at most 6 * 6 * 5 plans
+LARGER = 3  # doublings of the tile that are tried: with its half and the whole at most 6 * 6 * 5 plans
 _LEAST_BLOCK = 16
 
 
@@ -81,7 +81,7 @@ def _blocks(step: Stepping, shape: Shape, domain: Domain) -> tuple[Choice, ...]:
 
 
 def _sizes(step: Stepping) -> list[int]:
-    sizes = [step.tile << n for n in range(_LARGER + 1)]
+    sizes = [step.tile << n for n in range(LARGER + 1)]
     if step.var == LV_KBLOCK or not step.fine or step.extent is None:
         return sizes
     half = step.tile // 2

@@ -39,7 +39,7 @@ class Sharable:
 
 def sharable(shape: Shape, target: SpatialTarget) -> tuple[Sharable, ...]:
     """The FIFOs that may be shared, in declared order."""
-    if not target.noc.multicast:
+    if not target.noc.multicast or target.grid.scattered:
         return ()
     found = []
     for fifo in shape.fifos:

@@ -61,8 +61,8 @@ def _in_waves(program: Program) -> int:
 
 
 def is_between_sections(join: Join) -> bool:
-    """Made by `shard`, `pack` or `forward`, so it stands in every section that it is about."""
-    return join.what.startswith(("shard ", "pack ", "forward "))
+    """Made by `reside`, `pack` or `forward`, so it stands in every section that it is about."""
+    return join.what.startswith(("reside ", "pack ", "forward "))
 
 
 def _section(shape: Shape, times: int, expected: Mapping[str, int], target: SpatialTarget) -> Iterator[str]:

@@ -36,7 +36,7 @@ def check_program(program: Program, target: SpatialTarget) -> None:
 
 
 def check_shared(program: Program, other: Program) -> None:
-    """WEIGHT and STATE of two programs on one chip are declared alike, and what is sharded lies at the same places."""
+    """WEIGHT and STATE of two programs on one chip are declared alike, and lie in the same channels and places."""
     theirs = {t.name: t for t in other.tensors}
     kept = [t for t in program.tensors if t.role in ("WEIGHT", "STATE")]
     faults = [f"{t.name} is not in the other program" for t in kept if t.name not in theirs]
@@ -50,7 +50,7 @@ def check_shared(program: Program, other: Program) -> None:
 
 
 def _declared(tensor: Tensor) -> tuple[object, ...]:
-    place = (tensor.shard_bytes, tensor.offset) if tensor.home == "sharded" else ()
+    place = (tensor.shard_bytes, tensor.offset) if tensor.home == "sharded" else (tensor.interleave_bytes,)
     return tensor.shape, tensor.dtype, tensor.role, tensor.fill, place
 
 

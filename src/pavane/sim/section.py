@@ -18,7 +18,8 @@ from pavane.targets.descriptor import Engine, MatrixMode
 
 @dataclass(frozen=True)
 class FormalState:
-    """A formal's bytes: where they start for the channels, its pitches, and (functional) the typed view.
+    """A formal's bytes: where they start for the channels, how many of them in a row lie in one channel (0: as the chip
+    does it), its pitches, and (functional) the typed view.
 
     `on_sites`: it has a copy on every site; `copy_at` (functional, where it is laid out) views that of a site.
     `shard_bytes`: it is sharded in such blocks; `shards` (functional) has its bytes.
@@ -31,6 +32,7 @@ class FormalState:
     pitches: tuple[int, ...]
     region: Region | None
     writable: tuple[int, int] | None
+    interleave_bytes: int = 0
     on_sites: bool = False
     copy_at: Callable[[Site], Region] | None = None
     shard_bytes: int = 0

@@ -238,6 +238,7 @@ class Simulator:
                 dtype=formal.dtype,
                 base=max(0, tensor.offset),
                 pitches=pitches(extents, formal.dtype),
+                interleave_bytes=tensor.interleave_bytes,
                 on_sites=tensor.home == "sites",
                 copy_at=partial(self._machine.copy, tensor, formal, extents) if laid_out else None,
                 shard_bytes=tensor.shard_bytes,
@@ -265,7 +266,7 @@ class Simulator:
         if self._machine.functional:
             for carry in _carries(section.shape, process):
                 self._machine.carry(agent.site, section.shape, carry).fresh = True
-        values = {**symbols, **_coordinates(agent.site, process.rect)}
+        values = {**symbols, **_place_in(section.shape, process, agent.site)}
         yield from compiled.start(bind(section, agent, name, compiled.steps), *(values[v] for v in compiled.variables))
         if agent.unfenced:
             place = f"process {name} on {agent.engine.name} of site {agent.site} ended with {agent.unfenced}"
@@ -329,6 +330,11 @@ def _sites(rect: Rect) -> list[Site]:
 def _coordinates(site: Site, rect: Rect) -> dict[str, int]:
     """A site's place inside a rectangle."""
     return {SITE_X: site[0] - rect.x0.const, SITE_Y: site[1] - rect.y0.const}
+
+
+def _place_in(shape: Shape, process: Process, site: Site) -> dict[str, int]:
+    """A site's place inside a process's rectangle, which may be of the line of the shape's own sites."""
+    return _coordinates((shape.sites.index(site), 0) if shape.sites else site, process.rect)
 
 
 def _carries(shape: Shape, process: Process) -> list[Carry]:

@@ -2,8 +2,9 @@
 
     product      ceil(rows / m) * ceil(cols / n) * ceil(k / kk) steps of the engine's mode, `cycles` each
     Generic      operators (exp and its like `function_cycles`; a copy 1) x elements / generic_elements_per_cycle
-    load         the engine is busy request_cycles a request; each channel streams its bytes in order of arrival, in all
-                 no faster than the site's link (not where the target is `alias`); latency_cycles
+    load         the engine is busy request_cycles a request; from the first one on each channel streams its bytes in
+                 order of arrival, to the site beside it at bytes_per_cycle, to others at far_bytes_per_cycle, in all no
+                 faster than the site's link (not where the target is `alias`); latency_cycles after both
     store        the same; no latency where the target is `alias` (an engine's own write needs no answer)
     on the sites a load of a site's own copy takes its link only, start_cycles after its requests; a store is sent to
                  all sites (`send`), once, or where the network has no multicast once a site
@@ -14,8 +15,9 @@
     send         the engine is busy start_cycles; each link of the path (multicast: tree) is held while bytes pass
     post         the engine is busy post_cycles; it arrives hop_cycles a hop later
 
-Bytes are interleaved over the channels by address, a page (without pages `dram.alignment_bytes`) at a time; a tensor
-starts at channel 0, SCRATCH at its offset in the arena. Where DRAM has pages each page of each row is a request.
+Bytes are interleaved over the channels by address, a tensor's own `interleave_bytes` or a page (without pages
+`dram.alignment_bytes`) at a time; a tensor starts at channel 0, SCRATCH at its offset in the arena. Where DRAM has
+pages each page of each row is a request.
 """
 
 from __future__ import annotations
@@ -63,19 +65,24 @@ class Channels:
     """DRAM channels: each streams one request after the other."""
 
     def __init__(self, target: SpatialTarget) -> None:
-        self._rate = target.dram.bytes_per_cycle
+        dram = target.dram
+        self._far = (dram.far_rate,) * dram.channels
+        self._rates = {site: _with(self._far, n, dram.bytes_per_cycle) for n, site in enumerate(dram.adjacent)}
         self._link_rate = 0 if target.alias else target.noc.bytes_per_cycle
         self._free = [0] * target.dram.channels
         self.read_bytes = [0] * target.dram.channels
         self.written_bytes = [0] * target.dram.channels
         self.busy_cycles = [0] * target.dram.channels
 
-    def stream(self, now: int, split: Split) -> int:
-        """Take the channels for so many bytes each, from `now` on; the time at which the last byte has passed."""
+    def stream(self, now: int, split: Split, site: Site | None = None) -> int:
+        """Take the channels for so many bytes each, from `now` on, for a site; the time at which the last byte has
+        passed.
+        """
+        rates = self._rates.get(site, self._far) if site is not None else self._far
         end = now + (-(-sum(split) // self._link_rate) if self._link_rate else 0)
         for channel, count in enumerate(split):
             if count:
-                cycles = -(-count // self._rate)
+                cycles = -(-count // rates[channel])
                 start = self._free[channel]
                 start = now if start < now else start
                 self._free[channel] = start + cycles
@@ -83,6 +90,10 @@ class Channels:
                 if start + cycles > end:
                     end = start + cycles
         return end
+
+
+def _with(rates: tuple[int, ...], channel: int, rate: int) -> tuple[int, ...]:
+    return (*rates[:channel], rate, *rates[channel + 1 :])
 
 
 def count_bytes(counts: list[int], split: Split) -> None:

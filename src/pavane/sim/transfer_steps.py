@@ -100,7 +100,7 @@ def _mover(context: Context, formal: FormalState, step: Load | Store) -> Mover:
 
 def _through_channels(context: Context, formal: FormalState, step: Load | Store) -> Mover:
     split, requests = _splitter(context, formal, step), _requests(context, formal, step)
-    machine, target = context.machine, context.machine.target
+    machine, target, site = context.machine, context.machine.target, context.agent.site
     is_load = isinstance(step, Load)
     counts = machine.channels.read_bytes if is_load else machine.channels.written_bytes
     latency = target.dram.latency_cycles if is_load or not target.alias else 0
@@ -110,8 +110,9 @@ def _through_channels(context: Context, formal: FormalState, step: Load | Store)
         count_bytes(counts, parts)
         if not machine.timed:
             return 0, 0
-        busy = requests(rows, cols)
-        return busy, machine.channels.stream(machine.clock.now + busy, parts) + latency
+        busy, now = requests(rows, cols), machine.clock.now
+        streamed = machine.channels.stream(now + target.dram.request_cycles, parts, site)
+        return busy, max(streamed, now + busy) + latency
 
     return moved
 
@@ -157,7 +158,7 @@ def _among_sites(context: Context, formal: FormalState, step: Load | Store) -> M
 def _splitter(context: Context, formal: FormalState, step: Load | Store) -> Callable[[int, int, int], Split]:
     """(address in the formal, rows, columns) -> bytes per channel."""
     dram = context.machine.target.dram
-    unit, count = dram.interleave_bytes, dram.channels
+    unit, count = formal.interleave_bytes or dram.interleave_bytes, dram.channels
     period, pitch, item = unit * count, window_pitch(formal, step.window), row_bytes(formal.dtype, 1)
 
     def split(address: int, rows: int, cols: int) -> Split:

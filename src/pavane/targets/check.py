@@ -52,6 +52,7 @@ def _positive_figures(target: SpatialTarget) -> Iterator[str]:
         "dram.latency_cycles": target.dram.latency_cycles,
         "dram.request_cycles": target.dram.request_cycles,
         "dram.page_bytes": target.dram.page_bytes,
+        "dram.far_bytes_per_cycle": target.dram.far_bytes_per_cycle,
         "launch.cycles": target.launch.cycles,
     }
     yield from (f"{name} = {value} must not be negative" for name, value in costs.items() if value < 0)
@@ -88,6 +89,29 @@ def _limits(target: SpatialTarget) -> Iterator[str]:
     page, unit = target.dram.page_bytes, target.dram.alignment_bytes
     if page > 0 and unit > 0 and page % unit:
         yield f"dram.page_bytes = {page} must be a multiple of dram.alignment_bytes = {unit}"
+
+
+def _adjacent(target: SpatialTarget) -> Iterator[str]:
+    """A site beside each channel, and what the others get; only where sites move what they work on."""
+    dram, grid = target.dram, target.grid
+    if bool(dram.adjacent) != bool(dram.far_bytes_per_cycle):
+        yield "dram.adjacent and dram.far_bytes_per_cycle go together: who gets the full rate, what the others get"
+    if not dram.adjacent:
+        return
+    if target.alias:
+        yield "dram.adjacent is for sites that move what they work on; engines of this chip address memory in place"
+    if len(dram.adjacent) != dram.channels:
+        yield f"dram.adjacent names {len(dram.adjacent)} sites for {dram.channels} channels"
+    if dram.far_bytes_per_cycle > dram.bytes_per_cycle:
+        yield (
+            f"dram.far_bytes_per_cycle = {dram.far_bytes_per_cycle} is above what the sites beside the channels get, "
+            f"{dram.bytes_per_cycle}"
+        )
+    for x, y in dict.fromkeys(dram.adjacent):
+        if not (0 <= x < grid.width and 0 <= y < grid.height):
+            yield f"dram.adjacent names ({x}, {y}), which is no site of {grid.width} x {grid.height}"
+        if dram.adjacent.count((x, y)) > 1:
+            yield f"dram.adjacent names ({x}, {y}) for several channels"
 
 
 def _holes(target: SpatialTarget) -> Iterator[str]:
@@ -165,4 +189,4 @@ def _fidelities(target: SpatialTarget) -> Iterator[str]:
             )
 
 
-_RULES = (_name, _no_giants, _positive_figures, _limits, _holes, _engines, _matrix_modes, _fidelities)
+_RULES = (_name, _no_giants, _positive_figures, _limits, _adjacent, _holes, _engines, _matrix_modes, _fidelities)

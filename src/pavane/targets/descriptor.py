@@ -29,12 +29,14 @@ class Grid(Part, frozen=True, kw_only=True):
     """Columns and rows of compute sites (logical coordinates).
 
     `missing`: sites (x, y) inside them that do not compute. Only whole rectangles are compiled for: `check_target`
-    refuses holes and names the largest rectangle without any.
+    refuses holes and names the largest rectangle without any. `scattered`: neighbours here are none on a chip, so
+    nothing is sent along a row or a column.
     """
 
     width: int
     height: int
     missing: tuple[tuple[int, int], ...] = ()
+    scattered: bool = False
 
 
 class Memory(Part, frozen=True, kw_only=True):
@@ -150,7 +152,9 @@ class Dram(Part, frozen=True, kw_only=True):
     """Memory beside the chip, shared by all sites: `channels`, each `bytes_per_cycle`.
 
     `page_bytes`: addresses go round the channels page by page, and a request stays inside a page and is contiguous (0:
-    in units of the alignment, and one request moves any window).
+    in units of the alignment, and one request moves any window). `adjacent`: the site (x, y) beside each channel, in
+    order of channels; `bytes_per_cycle` is what a channel gives to that site, `far_bytes_per_cycle` what it gives to
+    any other. Without them a channel serves all sites alike.
     """
 
     bytes: int
@@ -160,6 +164,13 @@ class Dram(Part, frozen=True, kw_only=True):
     request_cycles: int
     alignment_bytes: int
     page_bytes: int = 0
+    adjacent: tuple[tuple[int, int], ...] = ()
+    far_bytes_per_cycle: int = 0
+
+    @property
+    def far_rate(self) -> int:
+        """Bytes a cycle of a channel for a site that is not beside it."""
+        return self.far_bytes_per_cycle or self.bytes_per_cycle
 
     @property
     def interleave_bytes(self) -> int:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pavane.ir.program import Compute, Init, Load, Post, Program, Rect, Send, Step, Store
-from pavane.ir.quasi import Domain
+from pavane.ir.program import Compute, Init, Load, Post, Program, Rect, Send, Step, Store, Wait
+from pavane.ir.quasi import Domain, quasi
+from pavane.ir.rects import inside
 from pavane.ir.walk import symbol_domain
 from pavane.targets.descriptor import EngineRole, SpatialTarget, target_digest
 from pavane.validate.section import Section, greatest, is_constant, least, sections, site_domain
@@ -74,7 +75,28 @@ def _rectangles(program: Program) -> Iterator[tuple[str, Rect]]:
     yield from ((f"counter {c.name}", c.rect) for c in program.counters)
     for section in sections(program):
         yield from ((f"{section.place}, counter {c.name}", c.rect) for c in section.shape.counters)
-        yield from ((body.place, body.rect) for body in section.bodies if body.rect is not None)
+        if not section.shape.sites:
+            yield from ((body.place, body.rect) for body in section.bodies if body.rect is not None)
+
+
+def listed_sites(subject: OnTarget) -> Iterator[Finding]:
+    """A section along a list of sites: different ones of the grid, one for each place of its rectangles, and steps that
+    name none.
+    """
+    program, target = subject
+    for section in sections(program):
+        sites = section.shape.sites
+        if not sites:
+            continue
+        outside = [s for s in sites if not (0 <= s[0] < target.grid.width and 0 <= s[1] < target.grid.height)]
+        yield from ((section.place, f"({x}, {y}) is no site of the grid") for x, y in outside)
+        if len(set(sites)) < len(sites) or target.alias:
+            yield section.place, "a list of sites names each once, on a chip whose engines move what they work on"
+        line = Rect(quasi(0), quasi(len(sites)), quasi(0), quasi(1))
+        for body in section.bodies:
+            if body.rect is not None and is_constant(body.rect) and not inside(body.rect, line):
+                yield body.place, f"stands beyond the section's {len(sites)} sites"
+            yield from ((place, "names sites") for place, _, step in body.steps if isinstance(step, Post | Wait | Send))
 
 
 def destinations(subject: OnTarget) -> Iterator[Finding]:
@@ -125,6 +147,7 @@ RULES: RuleTable[OnTarget] = (
     ("target.same", same_target),
     ("target.engine", engines),
     ("target.rectangle", rectangles),
+    ("target.sites", listed_sites),
     ("target.destination", destinations),
     ("target.kind", kinds),
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pavane.ir.program import Post, Program, Run, Send, Wait
-from pavane.ir.rects import area, inside
+from pavane.ir.rects import area, covers
 from pavane.validate.section import Section, is_constant, level_of
 from pavane.validate.violation import Finding, RuleTable
 
@@ -107,15 +107,17 @@ def workers(program: Program) -> Iterator[Finding]:
     if level_of(program.phase) < PERSISTENT:
         return
     shapes = {shape.name: {p.name: p for p in shape.processes} for shape in program.shapes}
+    listed = {shape.name: shape for shape in program.shapes}
     sites: dict[tuple[int, str], int] = {}
     for worker in program.workers:
         done = [turn for turn in worker.body if isinstance(turn, Run)]
         if any(later.instance < earlier.instance for earlier, later in pairwise(done)):
             yield f"worker {worker.name}", "runs instances out of order"
         for turn in done:
-            process = shapes[program.instances[turn.instance].shape][turn.process]
+            shape = listed[program.instances[turn.instance].shape]
+            process = shapes[shape.name][turn.process]
             sites[turn.instance, turn.process] = sites.get((turn.instance, turn.process), 0) + area(worker.rect)
-            if process.engine != worker.engine or not inside(worker.rect, process.rect):
+            if process.engine != worker.engine or not covers(shape, process, worker.rect):
                 yield (
                     f"worker {worker.name}",
                     f"runs {turn.process} of instance {turn.instance}, which has another engine or other sites",

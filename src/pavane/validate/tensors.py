@@ -101,6 +101,8 @@ def roles(program: Program) -> Iterator[Finding]:
         if tensor.home == "sharded" and tensor.role not in ("WEIGHT", "STATE"):
             yield place, f"is sharded; only WEIGHT and STATE may be, not {tensor.role}"
         yield from ((place, text) for text in _shard_faults(tensor))
+        if tensor.interleave_bytes and (tensor.role != "WEIGHT" or tensor.interleave_bytes < 0):
+            yield place, f"goes round the channels by {tensor.interleave_bytes} B; only a WEIGHT says so"
         if composed and laid_out and tensor.offset < 0:
             yield place, f"has no offset at {program.phase}"
 
@@ -134,6 +136,8 @@ def _binding_faults(formal: Formal, tensor: Tensor, domain: Domain) -> Iterator[
         yield f"what lies in {formal.home} is bound to {tensor.name}, which lies in {tensor.home}"
     if formal.shard_bytes != tensor.shard_bytes:
         yield f"blocks of {formal.shard_bytes} bytes are bound to {tensor.name}, which has {tensor.shard_bytes}"
+    if formal.interleave_bytes != tensor.interleave_bytes:
+        yield f"the section takes {tensor.name} to go round the channels by {formal.interleave_bytes} B"
     if tensor.role not in _MAY_BIND[formal.role]:
         yield f"role {formal.role} is bound to {tensor.name}, which is {tensor.role}"
     if not _implies(tensor.fill, formal.fill):

@@ -97,8 +97,8 @@ def test_what_all_workers_read_from_one_page_comes_from_one_channel() -> None:
     where = blocks(ITEM_X=(8, 1))
     same = predict([load_event(1, 256, 256)], where, spread, wormhole)
     own = predict([load_event(1, 256, 256, ("LV_ITEM_X",))], where, spread, wormhole)
-    assert dict(same.busy)["dram"] == -(-8 * 1024 // 24)
-    assert dict(own.busy)["dram"] == -(-8 * 1024 // (4 * 24))
+    assert dict(same.busy)["dram"] == -(-8 * 1024 // 16)
+    assert dict(own.busy)["dram"] == -(-8 * 1024 // (4 * 16))
 
 
 def test_sends_to_every_site_follow_what_makes_them() -> None:

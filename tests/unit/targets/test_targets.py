@@ -17,6 +17,7 @@ from pavane.targets.check import check_target
 from pavane.targets.descriptor import MatrixMode, SpatialTarget, target_digest
 from pavane.targets.load import load_target, target_names
 from pavane.targets.rectangle import largest_rectangle
+from pavane.targets.restrict import adjacent_sites, restricted
 
 TOML = resources.files("pavane.targets").joinpath("data", "toy.toml").read_text(encoding="utf-8")
 TOY = load_target("toy")
@@ -273,3 +274,41 @@ def test_a_fifo_is_no_descriptor(tmp_path):
     os.mkfifo(path)
     with pytest.raises(TargetReject, match="cannot be read"):
         load_target(path)
+
+
+SIDES = replace(TOY.dram, adjacent=((0, 0), (1, 1)), far_bytes_per_cycle=8)
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("go together", {"far_bytes_per_cycle": 0}),
+        ("go together", {"adjacent": ()}),
+        ("names 1 sites for 2 channels", {"adjacent": ((0, 0),)}),
+        ("names (2, 0), which is no site of 2 x 2", {"adjacent": ((0, 0), (2, 0))}),
+        ("names (0, 0) for several channels", {"adjacent": ((0, 0), (0, 0))}),
+        ("is above what the sites beside the channels get, 16", {"far_bytes_per_cycle": 17}),
+        ("dram.far_bytes_per_cycle = -1 must not be negative", {"far_bytes_per_cycle": -1}),
+    ],
+)
+def test_sites_beside_channels_that_cannot_be_are_refused(words, changes):
+    check_target(replace(TOY, dram=SIDES))
+    with pytest.raises(TargetReject) as caught:
+        check_target(replace(TOY, dram=replace(SIDES, **changes)))
+    assert any(words in term for term in caught.value.terms)
+
+
+def test_where_engines_work_in_place_no_site_is_beside_a_channel():
+    with pytest.raises(TargetReject, match="address memory in place"):
+        check_target(replace(TOY, alias=True, dram=SIDES))
+
+
+def test_a_part_of_a_chip_is_far_from_all_channels_and_the_sites_beside_them_are_a_line():
+    chip = replace(TOY, dram=SIDES)
+    assert restricted(chip, memory_bytes=1 << 15).dram == SIDES
+    part = restricted(chip, width=1)
+    assert (part.dram.adjacent, part.dram.bytes_per_cycle, part.dram.far_rate) == ((), 8, 8)
+    line = adjacent_sites(chip)
+    assert (line.grid.width, line.grid.height, line.grid.scattered) == (2, 1, True)
+    assert (line.dram.adjacent, line.dram.bytes_per_cycle, line.dram.far_rate) == (((0, 0), (1, 0)), 16, 8)
+    assert check_target(line)

@@ -219,6 +219,8 @@ CASES: tuple[tuple[str, str, Edit], ...] = (
     ("target.engine", "matmul", lambda t: rename_engine(t, "reader_a", "reader_z")),
     ("target.engine", "matmul", lambda t: rename_engine(t, "reader_a", "matrix")),
     ("target.rectangle", "matmul", lambda t: rename_side(t, 2, 3)),
+    ("target.sites", "matmul", lambda t: along(t, [[0, 0], [0, 0]])),
+    ("target.sites", "matmul", lambda t: along(t, [[0, 0], [2, 1]])),
     ("target.destination", "matmul", lambda t: put(find(t, "send")["to"], "x1", [0, 3, []])),
     ("target.kind", "matmul", lambda t: put(shape(t)["counters"][0], "bits", 8)),
     ("target.kind", "norm", lambda t: put(t, "target", "host")),
@@ -241,6 +243,13 @@ def as_groups(tree: dict, phase: str) -> None:
     put(tree, "workers", [])
     if phase == "TILED":
         name_sites(tree)
+
+
+def along(tree: dict, sites: list[list[int]]) -> None:
+    """The section along a list of sites, before it has workers."""
+    as_groups(tree, "SYNCHRONIZED")
+    put(shape(tree), "plan", {"rows": 32, "cols": 32, "k": 32, "cycles": 1})
+    put(shape(tree), "sites", sites)
 
 
 def name_sites(tree: dict) -> None:

@@ -14,7 +14,8 @@ tiles and sites cost nothing.
     coverage bounds balance capacity progress order multicast replay numerics meaning
     evidence: resident (loops written out)  section (steps placed)  abstract_run (schedule replayed)  ownership
               evaluation (terms of buffers)  facts, clocks, families, rounds and boundaries (what happens before what)
-              footprints (which site touches what)  bindings and homes (where tensors stand)
+              footprints (which site touches what)  bindings, homes and channels (where tensors stand)
+              standing (where a section stands)
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pavane.verify.check.balance import balance
 from pavane.verify.check.bindings import bindings, memory_of
 from pavane.verify.check.bounds import bounds
 from pavane.verify.check.capacity import capacity, counters, on_grid
+from pavane.verify.check.channels import channels
 from pavane.verify.check.coverage import coverage
 from pavane.verify.check.evaluation import evaluate
 from pavane.verify.check.fragment import admit
@@ -234,6 +236,7 @@ def _check_program(
         "bounds", program.name, lambda: bindings(program, sections, memory, symbols)
     ):
         findings.ask("capacity", program.name, lambda: homes(program, sections, memory, symbols, target))
+        findings.ask("capacity", program.name, lambda: channels(program, sections, memory, symbols, target))
         findings.ask("order", program.name, lambda: program_order(program, sections, memory, symbols))
     findings.ask("capacity", program.name, lambda: _own_counters(program, target))
 

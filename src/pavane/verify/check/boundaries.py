@@ -13,11 +13,12 @@ from functools import cache, partial
 
 from pavane.ir.program import Program, Run, Wait
 from pavane.reject import OrderRefused, ProgressRefused
-from pavane.verify.check.boxes import area, within
+from pavane.verify.check.boxes import area
 from pavane.verify.check.clocks import Class, Clock, join
 from pavane.verify.check.facts import BEGIN, DONE, END, Facts, facts
 from pavane.verify.check.rounds import Walk, advance, ended, walk_of
 from pavane.verify.check.section import Actor, Section
+from pavane.verify.check.standing import stands_on
 
 Orders = dict[tuple[str, frozenset[int]], Facts]
 
@@ -52,7 +53,7 @@ def walk_program(
 
 
 def _section(walk: Walk, orders: Orders, number: int, section: Section, visit: Callable[[Access], None]) -> None:
-    runners = {actor.number: _runners(walk, number, actor) for actor in section.actors}
+    runners = {actor.number: _runners(walk, number, section, actor) for actor in section.actors}
     for place in walk.classes:
         present = {
             a.number: a.process.engine
@@ -66,7 +67,7 @@ def _section(walk: Walk, orders: Orders, number: int, section: Section, visit: C
             walk.at[worker] += 1
 
 
-def _runners(walk: Walk, number: int, actor: Actor) -> tuple[int, ...]:
+def _runners(walk: Walk, number: int, section: Section, actor: Actor) -> tuple[int, ...]:
     """The workers that run a process of a section next; together they are its sites, each once."""
     where = f"section {number}, process {actor.name}"
     found, waiting = [], []
@@ -78,7 +79,8 @@ def _runners(walk: Walk, number: int, actor: Actor) -> tuple[int, ...]:
             waiting.append(f"{worker.name} waits for {turn.n} posts of {turn.counter}, which are never all given")
     covered, whole = sum(area(walk.boxes[i]) for i in found), area(actor.box)
     if covered == whole and all(
-        within(walk.boxes[i], actor.box) and walk.program.workers[i].engine == actor.process.engine for i in found
+        stands_on(section, actor, walk.boxes[i]) and walk.program.workers[i].engine == actor.process.engine
+        for i in found
     ):
         return tuple(found)
     if waiting:

@@ -16,8 +16,9 @@ from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import Engine, EngineRole, SpatialTarget
-from pavane.verify.check.boxes import Box, box, overlaps
+from pavane.verify.check.boxes import Box, box, overlaps, within
 from pavane.verify.check.section import Actor, Section
+from pavane.verify.check.standing import standing
 
 _ROLES: tuple[tuple[tuple[type, ...], EngineRole], ...] = (
     ((Load, Send), "reader"),
@@ -29,7 +30,10 @@ Interval = tuple[int, int, str]
 
 def capacity(section: Section, target: SpatialTarget) -> str:
     """Refuse what the chip does not have."""
+    if section.shape.sites:
+        standing(section, target)
     for actor in section.actors:
+        _where(section, actor, target)
         _engine(section, actor, target)
     _one_process_an_engine(section)
     intervals = memory_map(section)
@@ -53,8 +57,18 @@ def memory_map(section: Section) -> tuple[Interval, ...]:
     return tuple(sorted(found))
 
 
+def _where(section: Section, actor: Actor, target: SpatialTarget) -> None:
+    if not section.shape.sites:
+        on_grid(actor.process.rect, target, actor.where)
+    elif not within(actor.box, (0, len(section.shape.sites), 0, 1)):
+        raise CapacityRefused(
+            "a process stands beyond the section's list of sites",
+            where=actor.where,
+            available=f"{len(section.shape.sites)} sites in a line",
+        )
+
+
 def _engine(section: Section, actor: Actor, target: SpatialTarget) -> None:
-    on_grid(actor.process.rect, target, actor.where)
     engine = next((e for e in target.engines if e.name == actor.process.engine), None)
     if engine is None:
         raise CapacityRefused(f"the target has no engine {actor.process.engine!r}", where=actor.where)

@@ -27,10 +27,12 @@ Digit = tuple[str, int, Quasi, int]
 
 @dataclass(frozen=True)
 class Footprint:
-    """The rectangle of a process, the ranges (first, end) of SITE_X and SITE_Y outside which it touches nothing of a
-    formal, the extents by which the formal's elements are numbered, and the digits that all its steps have.
+    """The rectangle of a process (of the line of `sites`, where its section has such a list), the ranges (first, end)
+    of SITE_X and SITE_Y outside which it touches nothing of a formal, the extents by which the formal's elements are
+    numbered, and the digits that all its steps have.
     """
 
+    sites: tuple[tuple[int, int], ...]
     box: Box
     busy: tuple[tuple[int, int], tuple[int, int]]
     inner: tuple[Quasi, ...]
@@ -38,12 +40,15 @@ class Footprint:
 
     def agree(self, other: Footprint, alike: bool) -> tuple[str, ...]:
         """The coordinates that are the same wherever both touch one element; `alike`: equal elements stand at equal
-        bytes.
+        bytes. Along one list of sites both are or neither: a place of the line says nothing of rows and columns.
         """
+        if self.sites != other.sites:
+            return ()
         alike = alike and (self.box, self.inner) == (other.box, other.inner)
         common = {axis for axis, *_ in self.digits & other.digits if alike}
         ranges = zip((SITE_X, SITE_Y), self.busy, other.busy, strict=True)
-        return tuple(a for a, mine, theirs in ranges if a in common or (mine == theirs and mine[1] - mine[0] == 1))
+        same = tuple(a for a, mine, theirs in ranges if a in common or (mine == theirs and mine[1] - mine[0] == 1))
+        return same if not self.sites or len(same) == len((SITE_X, SITE_Y)) else ()
 
 
 def footprint_of(section: Section, actor: Actor, formal: str) -> Footprint:
@@ -52,7 +57,8 @@ def footprint_of(section: Section, actor: Actor, formal: str) -> Footprint:
     digits = [frozenset(_digits(section, user, leaf)) if user.box == actor.box else frozenset() for user, leaf in steps]
     x0, x1, y0, y1 = actor.box
     busy = _busy(section, steps, SITE_X, x0, x1), _busy(section, steps, SITE_Y, y0, y1)
-    return Footprint(actor.box, busy, section.formals[formal].shape[1:], frozenset.intersection(*digits))
+    inner = section.formals[formal].shape[1:]
+    return Footprint(section.shape.sites, actor.box, busy, inner, frozenset.intersection(*digits))
 
 
 def _busy(section: Section, steps: list[tuple[Actor, Leaf]], axis: str, first: int, end: int) -> tuple[int, int]:

@@ -90,7 +90,7 @@ def _tensor(tensor: Tensor, domain: Domain) -> None:
         )
     if tensor.transition is not None:
         in_scope((tensor.transition.row, tensor.transition.rows), domain.names(), where)
-    integers((tensor.offset, tensor.shard_bytes), where)
+    integers((tensor.offset, tensor.shard_bytes, tensor.interleave_bytes), where)
 
 
 # --- instances and workers --------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ def admit_shape(shape: Shape, domain: Domain) -> None:
     for formal in shape.formals:
         admit_extents(formal.shape, formal.dtype, domain, f"{where}, formal {formal.name}")
         admit_fill(formal.fill, f"{where}, formal {formal.name}")
+    integers((*(i for site in shape.sites for i in site), *(f.interleave_bytes for f in shape.formals)), where)
     _buffers(shape, where)
     _specs(shape, domain, where)
     if sum(1 for p in shape.processes for _ in _steps(p.body, ())) > MAX_LEAVES:

@@ -32,6 +32,7 @@ from pavane.verify.check.footprints import Footprint, footprint_of
 from pavane.verify.check.initialised import initialised
 from pavane.verify.check.ownership import ownership
 from pavane.verify.check.section import Section
+from pavane.verify.check.standing import stands_on
 
 Where = tuple[int, str]
 Use = tuple[str, int, str]
@@ -172,7 +173,8 @@ def _local(ledger: _Ledger, access: Access) -> None:
         _counters_free(access, ledger.sections[shape], last)
         for before, after, name in ledger.overlapping[key]:
             earlier = ledger.sections[shape].actors[before]
-            if after != access.actor.number or not overlaps(earlier.box, point(access.place.site)):
+            there = stands_on(ledger.sections[shape], earlier, point(access.place.site))
+            if after != access.actor.number or not there:
                 continue
             ledger.pairs += 1
             if access.before(first_access(name)).own.get(earlier.process.engine, -1) < last:

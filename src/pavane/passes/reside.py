@@ -1,4 +1,4 @@
-"""shard: TEMPLATE sections -> TEMPLATE sections whose weights and caches are resident, dealt over the sites' memories.
+"""reside: TEMPLATE sections -> TEMPLATE sections whose weights and caches are resident, dealt over the sites' memories.
 
 A WEIGHT or STATE tensor of several rows may be *sharded*: its rows in blocks, block b on site `b mod sites`, each byte
 once on the chip (`ir.shards`), where it stays from launch to launch. A block is as many rows as a site's even part,
@@ -59,17 +59,17 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Sharded:
+class Resident:
     """The sections, and the chip with the local memory that the shares leave."""
 
     sections: tuple[Program, ...]
     target: SpatialTarget
 
 
-def shard(sections: Sections, beside: Sequence[Sections], target: SpatialTarget, planning: Planning) -> Sharded:
+def reside(sections: Sections, beside: Sequence[Sections], target: SpatialTarget, planning: Planning) -> Resident:
     """Decide which tensors are resident."""
     if target.alias or not _nearer_than_memory(target):
-        return Sharded(tuple(sections), target)
+        return Resident(tuple(sections), target)
     everywhere = [*sections, *(section for program in beside for section in program)]
     candidates = _candidates(everywhere, target)
     fitting = _that_fit(candidates, _room(everywhere, target, planning))
@@ -78,7 +78,7 @@ def shard(sections: Sections, beside: Sequence[Sections], target: SpatialTarget,
     programs = beside or (sections,)
     chosen = min(((), *enough), key=lambda c: _cycles_a_row(programs, c, _left_by(c, target), planning))
     made = _Making(candidates, chosen, target, _left_by(chosen, target), planning)
-    return Sharded(tuple(_recorded(section, made) for section in sections), made.left)
+    return Resident(tuple(_recorded(section, made) for section in sections), made.left)
 
 
 def _nearer_than_memory(target: SpatialTarget) -> bool:
@@ -225,7 +225,7 @@ def _recorded(section: Program, made: _Making) -> Program:
     beside = made.planning.predicted(section, made.target)
     if resident is None or beside is None:
         return moved
-    what = f"shard {', '.join(tensor.name for tensor in able)} ({section.shapes[0].name})"
+    what = f"reside {', '.join(tensor.name for tensor in able)} ({section.shapes[0].name})"
     if len(here) == len(able):
         return with_join(moved, Join(what, _HERE, resident.cycles, _BESIDE, beside.cycles))
     why = ", for want of room" if resident.cycles < beside.cycles else ""
