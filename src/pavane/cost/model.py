@@ -9,7 +9,8 @@
 
 Where a site has several engines they overlap, as their FIFOs allow, and the section takes as long as `pipeline` says.
 Where it has one, that does all in turn, while the channels serve it: the section takes as long as the busier of the
-two, and a turn of the other (DRAM that is addressed in place is read and written as the engine goes: no turns).
+two, and a turn of the other (DRAM that is addressed in place is read and written as the engine goes: no turns). That
+is also the answer where `pipeline` has none.
 
 Integers only. A multicast FIFO is read once a row (column) and sent on.
 """
@@ -82,10 +83,13 @@ def predict(
     work = [_work(event, slowest, everyone, blocks, spread, target) for event in own if event.kind not in idle]
     busy = _busy(work, spread, target)
     bottleneck = max(busy, key=lambda name: (busy[name], name))
-    if len(target.engines) == 1:
+    overlapping = None
+    if len(target.engines) > 1:
+        overlapping = _overlapping(own, work, slowest, slots or {}, bytes_beside, spread, target)
+    if overlapping is None:
         cycles = busy[bottleneck] + (0 if target.alias else _turn_of_the_other(busy, bottleneck, work))
     else:
-        cycles = max(busy[bottleneck], _overlapping(own, work, slowest, slots or {}, bytes_beside, spread, target))
+        cycles = max(busy[bottleneck], overlapping)
     return Prediction(cycles, bottleneck, tuple(sorted(busy.items())), _dram_bytes(work))
 
 
@@ -227,7 +231,7 @@ def _overlapping(
     bytes_beside: int,
     spread: Spread,
     target: SpatialTarget,
-) -> int:
+) -> int | None:
     works = {id(w.event): w for w in work}
     beside = Fraction(bytes_beside, max(1, _dram_bytes(work)))
 

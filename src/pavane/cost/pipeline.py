@@ -31,7 +31,6 @@ from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y
 _WALKED = 40  # turns in all, up to which every one is walked; above, so many of a loop:
 _TURNS, _ITEMS = 8, 4  # fill the slots, empty them, and one more to see the pace; an item has turns of its own
 SLOTS, MOST_SLOTS = 2, 4
-NEVER = 1 << 62  # engines that wait for each other
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,9 @@ Cost = Callable[[Event, Lengths], Timed]
 
 def pipeline_cycles(
     events: Sequence[Event], turns: Turns, slots: Mapping[str, int], handover_cycles: int, cost: Cost
-) -> int:
-    """Cycles from the first step to the last one's end.
+) -> int | None:
+    """Cycles from the first step to the last one's end. None where stages that share an engine would have to share more
+    than their loops over items: their written order is not known yet, and in this one engines wait for each other.
 
     `turns`: the worker's along each variable that is blocked. `slots`: of each FIFO; where nothing is said, those with
     which two engines overlap.
@@ -67,7 +67,13 @@ def pipeline_cycles(
         looped.update((var, turns.get(var) or ((None, trips),)) for var, trips in event.nest)
     few = _few(looped)
     timing = _Timing({**least_slots(events), **slots}, handover_cycles, cost)
-    return sum(weight * timing.walk(bodies, cut) for weight, cut in _corners(looped, few))
+    total = 0
+    for weight, cut in _corners(looped, few):
+        end = timing.walk(bodies, cut)
+        if end is None:
+            return None
+        total += weight * end
+    return total
 
 
 def least_slots(events: Sequence[Event]) -> dict[str, int]:
@@ -196,8 +202,8 @@ class _Timing:
         self._slots, self._handover_cycles, self._cost = slots, handover_cycles, cost
         self._known: dict[tuple[int, Lengths], _Step] = {}
 
-    def walk(self, bodies: Sequence[_Body], turns: Turns) -> int:
-        """The last engine's end."""
+    def walk(self, bodies: Sequence[_Body], turns: Turns) -> int | None:
+        """The last engine's end; None where there is none."""
         steps = [self._steps(body, turns, {}) for body in bodies]
         return _ended(steps, self._slots, self._handover_cycles)
 
@@ -224,7 +230,7 @@ _Want = tuple[int, Sequence[int], int]  # goes on at this time, once the sequenc
 _READY = (0,), 0
 
 
-def _ended(processes: Sequence[list[_Step]], slots: Mapping[str, int], handover_cycles: int) -> int:
+def _ended(processes: Sequence[list[_Step]], slots: Mapping[str, int], handover_cycles: int) -> int | None:
     """When the last engine has done its steps; of those that can go on the one that is behind does."""
     fifos = {fifo: _Fifo(depth) for fifo, depth in slots.items()}
     taken = _Taken()
@@ -234,7 +240,7 @@ def _ended(processes: Sequence[list[_Step]], slots: Mapping[str, int], handover_
     while wants:
         able = [(time, number) for number, (time, queue, count) in wants.items() if len(queue) > count]
         if not able:
-            return NEVER
+            return None
         last, number = max(last, min(able)[0]), min(able)[1]
         want = next(engines[number], None)
         if want is None:

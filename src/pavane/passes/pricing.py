@@ -22,6 +22,8 @@ from pavane.passes.reader_sharing import Kinds, sharable, share
 from pavane.passes.section import section_of
 from pavane.targets.descriptor import SpatialTarget
 
+NEAR = 20  # 87 to 96 % of predictions are within 5 % of the simulator (docs/decisions/0011)
+
 _Slots = tuple[tuple[str, int], ...]
 
 
@@ -33,10 +35,12 @@ class Priced:
     prediction: Prediction
     memory_bytes: int
 
-    @property
-    def order(self) -> tuple[int, int, int, tuple[int, ...]]:
+    def order(self, least_cycles: int) -> tuple[bool, int, int, int, int, tuple[int, ...]]:
+        """Before which others it comes where the quickest takes so long (0: only time counts)."""
+        cycles, dram_bytes = self.prediction.cycles, self.prediction.dram_bytes
+        near = cycles * NEAR <= least_cycles * (NEAR + 1)
         blocks = tuple(choice.block for choice in self.plan)
-        return self.prediction.cycles, self.prediction.dram_bytes, self.memory_bytes, blocks
+        return not near, cycles * max(1, dram_bytes) if near else 0, cycles, dram_bytes, self.memory_bytes, blocks
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,17 @@ class Prices:
     def ranked(self, target: SpatialTarget) -> list[Priced]:
         """The plans that fit the target's memory, best first: double-buffered, or where none is, with one slot each.
 
-        Ties go to less traffic beside the chip, then to less memory, then to smaller blocks.
+        Where the program moves what it works on, of those within a `NEAR`th of the quickest, which predictions cannot
+        tell apart, the least product of time and traffic beside the chip is best. Ties go to less time, less traffic,
+        less memory, smaller blocks.
         """
         usable = usable_bytes(target)
         fitting = [(n, s.doubled_bytes) for n, s in enumerate(self._sized) if s.doubled_bytes <= usable]
         if not fitting:
             fitting = [(n, s.single_bytes) for n, s in enumerate(self._sized) if s.single_bytes <= usable]
-        found = (Priced(self._sized[n].plan, self._prediction(n, target), size) for n, size in fitting)
-        return sorted(found, key=lambda priced: priced.order)
+        found = [Priced(self._sized[n].plan, self._prediction(n, target), size) for n, size in fitting]
+        least = 0 if target.alias else min((priced.prediction.cycles for priced in found), default=0)
+        return sorted(found, key=lambda priced: priced.order(least))
 
     def slots(self, priced: Priced, target: SpatialTarget) -> dict[str, int]:
         """The slots of a plan's FIFOs on that target."""

@@ -90,8 +90,9 @@ def _plan_lines(plan: Plan | None) -> Iterator[str]:
         return
     rows, cols, k = plan.runner_up
     slower = 100 * (plan.runner_up_cycles - plan.cycles) / plan.cycles if plan.cycles else 0.0
+    how = f"{slower:.1f} % more" if slower >= 0 else f"{-slower:.1f} % less, but more traffic beside the chip"
     yield (
-        f"runner-up: {rows} x {cols}, k {k}: {plan.runner_up_cycles:,} cycles, {slower:.1f} % more; "
+        f"runner-up: {rows} x {cols}, k {k}: {plan.runner_up_cycles:,} cycles, {how}; "
         f"{plan.considered} plans considered"
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pavane.cost.pipeline import NEVER, Timed, least_slots, pipeline_cycles, useful_slots
+from pavane.cost.pipeline import Timed, least_slots, pipeline_cycles, useful_slots
 from pavane.cost.traffic import Dim, Event, Lengths
 
 ITEMS, BLOCKS, HANDOVER = ("LV_ITEM_X", 0), ("LV_KBLOCK", 1), 4
@@ -105,10 +105,10 @@ def test_loops_in_loops_go_on_at_the_pace_of_the_last_turn() -> None:
     assert pipeline_cycles(events, {}, {}, HANDOVER, cost(50, 20)) == 3000 * 153 + HANDOVER + 20
 
 
-def test_engines_that_wait_for_each_other_never_end() -> None:
+def test_engines_that_wait_for_each_other_have_no_end() -> None:
     ahead = [Event("front", "core", (), fifo="fA"), Event("push", "core", (), fifo="fB")]
     back = [Event("front", "reader", (), fifo="fB"), Event("push", "reader", (), fifo="fA")]
-    assert pipeline_cycles([*ahead, *back], {}, {}, HANDOVER, cost(1, 1)) >= NEVER
+    assert pipeline_cycles([*ahead, *back], {}, {}, HANDOVER, cost(1, 1)) is None
 
 
 def test_slots_that_are_of_use() -> None:

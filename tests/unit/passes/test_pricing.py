@@ -9,7 +9,7 @@ from pavane.ir.walk import symbol_domain
 from pavane.passes.place import place
 from pavane.passes.plans import rewritten
 from pavane.passes.predicting import section_prediction, section_spread
-from pavane.passes.pricing import Prices
+from pavane.passes.pricing import NEAR, Priced, Prices
 from pavane.passes.size_buffers import size_buffers
 from pavane.passes.tile import least_bytes, tile
 from pavane.reject import NoPlan
@@ -31,12 +31,24 @@ def test_prices_of_one_memory_hold_for_another(case_name: str, toy: SpatialTarge
         assert prices.ranked(target) == Prices(program, target).ranked(target)
 
 
+def cycles(priced: Priced) -> int:
+    return priced.prediction.cycles
+
+
+def energy(priced: Priced) -> int:
+    return priced.prediction.cycles * priced.prediction.dram_bytes
+
+
 @pytest.mark.parametrize("case_name", CASES)
 def test_ranked_plans_fit_and_are_in_order(case_name: str, toy: SpatialTarget) -> None:
     program = CASES[case_name](toy).program
     for target in memories(case_name, toy):
         ranked = Prices(program, toy).ranked(target)
-        assert ranked == sorted(ranked, key=lambda priced: priced.order)
+        least = min((priced.prediction.cycles for priced in ranked), default=0)
+        near = [priced for priced in ranked if priced.prediction.cycles <= least * (NEAR + 1) // NEAR]
+        assert ranked[: len(near)] == near
+        for some, in_order in ((near, energy), (ranked[len(near) :], cycles)):
+            assert [in_order(p) for p in some] == sorted(in_order(p) for p in some)
         assert all(priced.memory_bytes <= target.memory.bytes for priced in ranked)
 
 

@@ -70,13 +70,13 @@ def test_memory_exceeded_names_every_term(toy: SpatialTarget) -> None:
         size_buffers(placed, replace(toy, memory=replace(toy.memory, bytes=4096)))
     refusal = caught.value
     assert refusal.terms == (
-        "fA (1 slot) 8960 bytes",
-        "fB (1 slot) 4480 bytes",
-        "fC (1 slot) 8192 bytes",
-        "acc 8192 bytes",
+        "fA (1 slot) 4096 bytes",
+        "fB (1 slot) 4096 bytes",
+        "fC (1 slot) 16384 bytes",
+        "acc 16384 bytes",
     )
-    assert (refusal.needed, refusal.available) == ("29824 bytes", "4096 bytes on a site of toy")
-    assert "fA (1 slot)" in refusal.remedy
+    assert (refusal.needed, refusal.available) == ("40960 bytes", "4096 bytes on a site of toy")
+    assert "fC (1 slot)" in refusal.remedy
 
 
 def test_too_many_fifos(toy: SpatialTarget) -> None:
