@@ -181,7 +181,8 @@ def test_bytes_from_dram_are_those_of_the_blocks(dtype):
         cycles[stored] = result.cycles
         readers[stored] = max(p.rect.x1.const * p.rect.y1.const for p in program.shapes[0].processes)
     assert {stored: size - 4096 * row_bytes(stored, 4096) for stored, size in read.items()} == {
-        stored: count * 4 * 4096 for stored, count in readers.items()  # and every site that works reads x once
+        stored: count * 4 * 4096
+        for stored, count in readers.items()  # and every site that works reads x once
     }
     assert cycles[dtype] < cycles["q8_0"]
 
