@@ -33,8 +33,8 @@ class Clock:
         return Clock(*(dict(table) for table in vars(self).values()))
 
     def join(self, other: Clock) -> None:
-        for name, table in vars(self).items():
-            join(table, getattr(other, name))
+        for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
+            join(mine, theirs)
 
 
 def join(mine: dict[K, int], theirs: dict[K, int]) -> None:

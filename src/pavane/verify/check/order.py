@@ -172,9 +172,10 @@ def _local(ledger: _Ledger, access: Access) -> None:
             ledger.overlapping[key] = _overlapping(ledger.sections[shape], here)
         _counters_free(access, ledger.sections[shape], last)
         for before, after, name in ledger.overlapping[key]:
+            if after != access.actor.number:
+                continue
             earlier = ledger.sections[shape].actors[before]
-            there = stands_on(ledger.sections[shape], earlier, point(access.place.site))
-            if after != access.actor.number or not there:
+            if not stands_on(ledger.sections[shape], earlier, point(access.place.site)):
                 continue
             ledger.pairs += 1
             if access.before(first_access(name)).own.get(earlier.process.engine, -1) < last:
@@ -191,6 +192,8 @@ def _counters_free(access: Access, earlier: Section, last: int) -> None:
 
     Posts go to sites of their counter only (`balance`): counters that share no site are two.
     """
+    if not earlier.shape.counters:
+        return
     names = {leaf.step.counter for leaf in access.actor.leaves if isinstance(leaf.step, Post)}
     posted = [(access.section.counters[name].id, box(access.section.counters[name].rect, name)) for name in names]
     local = access.before(LOCAL) if posted else None

@@ -61,6 +61,7 @@ class Walk:
     posts: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     rounds: dict[str, list[int]] = field(default_factory=dict)
     posted: dict[tuple[str, int], list[tuple[int, Clock]]] = field(default_factory=dict)
+    released: dict[tuple[str, int], Clock] = field(default_factory=dict)
     handed: dict[tuple[int, str], list[Clock]] = field(default_factory=dict)
     handing: dict[tuple[int, str], int] = field(default_factory=dict)
 
@@ -177,13 +178,20 @@ def _wait(walk: Walk, number: int, turn: Wait) -> None:
         )
     walk.at[number] += 1
     nth = walk.waits[(number, turn.counter)] = walk.waits.get((number, turn.counter), 0) + 1
-    released = None if reach == OWN else _released(walk, reach, walk.rounds[turn.counter][nth - 1])
+    released = None if reach == OWN else _released_once(walk, reach, walk.rounds[turn.counter][nth - 1])
     for place in places(walk, number):
         clock = walk.clocks[(place, worker.engine)]
         clock.join(walk.handed[(place, turn.counter)][nth - 1] if released is None else released)
         clock.waited[turn.counter] = nth
         for table in (clock.all, clock.row, clock.column):
             join(clock.own, {engine: instance for (other, engine), instance in table.items() if other == place})
+
+
+def _released_once(walk: Walk, reach: str, round_: int) -> Clock:
+    """A round that is complete stays as it is."""
+    if (reach, round_) not in walk.released:
+        walk.released[(reach, round_)] = _released(walk, reach, round_)
+    return walk.released[(reach, round_)]
 
 
 def _released(walk: Walk, reach: str, round_: int) -> Clock:
