@@ -153,6 +153,19 @@ def test_nothing_is_laid_over_a_weight():
     assert judge(program, TOY).fault
 
 
+@pytest.mark.parametrize("shard_bytes", [7, -7, 600])
+def test_only_what_is_sharded_has_blocks(shard_bytes):
+    """Whoever asks for the size of a block to see whether a tensor is sharded would deal it out, or never end."""
+    program = with_tensor(twice_on_toy(TOY), "x", shard_bytes=shard_bytes)
+    first, second = program.shapes
+    formals = tuple(replace(f, shard_bytes=shard_bytes) if f.name == "I" else f for f in first.formals)
+    found = refusal(
+        twice_on_toy(TOY), TOY, lambda _: replace(program, shapes=(replace(first, formals=formals), second))
+    )
+    assert isinstance(found, CapacityRefused)
+    assert "has blocks of shares" in str(found)
+
+
 # --- what is sharded --------------------------------------------------------------------------------------------------
 
 ROW_BYTES = 150 * 4

@@ -13,16 +13,30 @@ import pytest
 from msgspec.structs import replace
 
 from pavane import api
-from pavane.ir.program import Program
+from pavane.ir.expr import at, fn
+from pavane.ir.program import (
+    Compute,
+    Fifo,
+    Formal,
+    Generic,
+    Items,
+    Numerics,
+    Process,
+    Program,
+    Ref,
+    Shape,
+)
+from pavane.ir.quasi import quasi
 from pavane.ir.types import Const, Floats, Ints
 from pavane.passes.matrix_mode import choose_mode
 from pavane.sim import simulate
 from pavane.sim.numbers import shortened
 from pavane.targets.descriptor import MatrixMode, SpatialTarget
-from pavane.targets.fidelity import significant_bits
+from pavane.targets.fidelity import buffer_bits, significant_bits
 from pavane.targets.load import load_target, target_names
 from pavane.tensor_graph.bound import error_bound, worst_ratio
 from pavane.tensor_graph.graph import Graph
+from tests.building import COL, ROW, read, rect, shape_of, whole, window
 
 TENSIX = ("wormhole_n150", "blackhole_p150")
 LOFI, HIFI2, HIFI3, HIFI4 = 1, 2, 3, 4  # cycles of a step of 8 x 16 x 16
@@ -167,3 +181,17 @@ def test_floats_on_the_fullest_are_within_its_bound():
     assert 0 < worst_ratio(program, given, {**given, "c": found}, {}, 0, target) <= 1
     exactly = given["a"].astype(np.float64) @ given["b"].astype(np.float64)
     assert np.allclose(found, exactly, rtol=0, atol=1e-5)  # nothing of bf16 is lost, sums round in f32
+
+
+@pytest.mark.parametrize(("scaled", "bits"), [(False, 1), (True, 24)])
+def test_of_a_slot_that_an_op_writes_too_only_the_type_is_known(scaled, bits):
+    """Ones of either sign are loaded; a tenth of them needs every bit."""
+    tenth = Compute(Generic(Ref("fA"), fn("mul", at("fA", ROW, COL), 0.1), whole(8), whole(8)))
+    reserve, load, fence, push = read("fA", "A", window((0, 8), (0, 8), row=0))
+    body = (reserve, load, fence, *((tenth,) if scaled else ()), push)
+    shape = Shape(
+        "ones", (Formal("A", shape_of(8, 8), "f32", "IN", Ints(-1, 1)),), (), Items(quasi(1), quasi(1), 8, 8),
+        Numerics(), processes=(Process("core", rect(0, 1, 0, 1), "core", body),),
+        fifos=(Fifo("fA", "LOCAL", 8, 8, "f32", 1, 0),),
+    )  # fmt: skip
+    assert buffer_bits(shape) == {"fA": bits}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pavane.ir.program import Load, Shape
+from pavane.ir.program import Compute, Load, Shape
 from pavane.ir.types import MAGNITUDE_BITS, SIGNIFICAND_BITS, Const, DType, Fill, Ints
 from pavane.ir.walk import bodies, leaves
 
@@ -36,12 +36,19 @@ def largest_magnitude(fill: Fill | None) -> int | None:
 
 
 def buffer_bits(shape: Shape) -> Mapping[str, int]:
-    """Significand bits of what each FIFO and carry holds: of the tensors that are loaded into it, else of its type."""
+    """Significand bits of what each FIFO and carry holds: of the tensors that are loaded into it where nothing else is
+    put there, else of its type.
+    """
     formals = {formal.name: significant_bits(formal.dtype, formal.fill) for formal in shape.formals}
     loaded: dict[str, int] = {}
+    computed = set()
     for _, body in bodies(shape):
         for _, step in leaves(body):
             if isinstance(step, Load):
                 loaded[step.fifo] = max(loaded.get(step.fifo, 0), formals[step.tensor])
+            elif isinstance(step, Compute):
+                computed.add(step.op.dst.name)
     types: dict[str, DType] = {f.name: f.dtype for f in shape.fifos} | {c.name: c.dtype for c in shape.carries}
-    return {name: _BITS[dtype] for name, dtype in types.items()} | loaded
+    return {name: _BITS[dtype] for name, dtype in types.items()} | {
+        name: bits for name, bits in loaded.items() if name not in computed
+    }

@@ -89,6 +89,9 @@ def _loop(shared: Shared, actor: Actor, loop: Loop, index: int, size: int, buffe
 
 
 def _writes_alike(shared: Shared, actor: Actor, steps: range, name: str) -> bool:
-    """Do all steps of a loop that write a buffer write one and the same region in a turn?"""
-    writes = (w for w in shared.evidence.writes if w.place.actor is actor and w.place.leaf.index in steps)
-    return len({(w.rows, w.cols) for w in writes if w.name == name}) == 1
+    """Do all steps of a loop that write a buffer write one and the same region in a turn, and nothing beyond what is
+    then known?
+    """
+    writes = [w for w in shared.evidence.writes if w.place.actor is actor and w.place.leaf.index in steps]
+    regions = {(w.rows, w.cols, w.beyond) for w in writes if w.name == name}
+    return len(regions) == 1 and not any(beyond for _, _, beyond in regions)

@@ -35,6 +35,7 @@ def families_of(program: Program, boxes: tuple[Box, ...]) -> tuple[dict[str, str
     """The reach of every counter, and the family of every reach but `own`."""
     reaches = _reaches(program, boxes)
     _one_of_each(program, reaches)
+    _lines_of_one_rectangle(program, reaches)
     found = (reach for reach in (WHOLE, ROW, COLUMN) if reach in reaches.values())
     return reaches, {reach: _family(program, boxes, reaches, reach) for reach in found}
 
@@ -111,6 +112,15 @@ def posts_to(worker: Worker, names: tuple[str, ...]) -> bool:
     return any(isinstance(turn, Post) and turn.counter in names for turn in worker.body)
 
 
+def _lines_of_one_rectangle(program: Program, reaches: dict[str, str]) -> None:
+    """Rows and columns are those of one rectangle: a column then stands in every row that has met."""
+    edges = {box(c.rect, c.name) for c in program.counters if reaches[c.name] in (ROW, COLUMN)}
+    if len(edges) > 1:
+        raise BalanceRefused(
+            "rows and columns are not those of one rectangle", where=program.name, terms=[f"{e}" for e in sorted(edges)]
+        )
+
+
 def _family(program: Program, boxes: tuple[Box, ...], reaches: dict[str, str], reach: str) -> Family:
     """The family of a reach. Posters of a row or column stand on all its sites."""
     names = tuple(sorted(name for name, found in reaches.items() if found == reach))
@@ -118,10 +128,9 @@ def _family(program: Program, boxes: tuple[Box, ...], reaches: dict[str, str], r
     sites = sum(area(boxes[i]) for i in posters)
     if reach == WHOLE:
         return Family(names, posters, sites)
-    edges = {box(counter.rect, counter.name) for counter in program.counters if counter.name in names}
-    rect = min(edges)
+    rect = next(box(counter.rect, counter.name) for counter in program.counters if counter.name in names)
     engines = len({program.workers[i].engine for i in posters})
-    if len(edges) > 1 or sites != engines * area(rect):
+    if sites != engines * area(rect):
         raise BalanceRefused(
             f"not every site of a {reach} posts to it",
             where=", ".join(names),

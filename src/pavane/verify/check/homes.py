@@ -41,6 +41,9 @@ def homes(
                     needed=_place(formal.home, formal.shard_bytes),
                     available=f"{tensor.name} lies in {_place(tensor.home, tensor.shard_bytes)}",
                 )
+    for tensor in program.tensors:
+        if tensor.shard_bytes and tensor.home != "sharded":
+            raise CapacityRefused(f"a tensor in {tensor.home} has blocks of shares", where=f"tensor {tensor.name}")
     here = [tensor for tensor in program.tensors if tensor.home != "dram"]
     for tensor in here:
         _may_lie_there(tensor, target)

@@ -215,7 +215,7 @@ def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> Non
     held = Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols)
     value = Value(term, (), Piece(op.dst.row, rows), Piece(op.dst.col, cols), op.guard, held=held)
     before = buffers.own.get(op.dst.name)
-    _written(shared, place, op, (before.joined(value) if before else None) or value, known, buffers)
+    _written(shared, place, op, (before.joined(value) if before else None) or value, known, buffers, beyond=beyond)
 
 
 def _reduced(place: Place, op: Generic) -> tuple[Counted, ...]:
@@ -320,11 +320,12 @@ def _written(
     buffers: Buffers,
     onto: Expr = ZERO_TERM,
     again: bool = False,
+    beyond: bool = False,
 ) -> None:
     name = op.dst.name
     if name not in buffers.own and name not in shared.section.carries:
         raise MeaningRefused(f"{name} is written without a reserved slot", where=place.where)
-    shared.evidence.writes.append(Write(place, name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols)))
+    shared.evidence.writes.append(Write(place, name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), beyond))
     result = (value.base, *value.addends)
     shared.evidence.computes.append(Computed(place, op, known, result, onto, again))
     buffers.own[name] = value

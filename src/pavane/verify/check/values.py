@@ -150,12 +150,13 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """A region of a buffer that a step writes."""
+    """A region of a buffer that a step writes; `beyond`: it is larger than what is then known."""
 
     place: Place
     name: str
     rows: Piece
     cols: Piece
+    beyond: bool = False
 
 
 @dataclass(frozen=True)
