@@ -123,7 +123,7 @@ def settled(close: Closing, name: str, turn: Value | None, outlives: bool, alone
     """After a loop that sets a buffer: stepped through, the same in every turn, or unknown.
 
     Stepped through only where nothing else is written to the buffer in a turn (`alone`): an init would undo the turns
-    before.
+    before, and so would what an op writes beyond the region that is known.
     """
     var = close.loop.var
     if turn is None or turn.rows is None or turn.cols is None:
