@@ -71,16 +71,8 @@ def test_only_a_weight_has_units_of_its_own():
     bad = replace(PROGRAM, tensors=everything, shapes=(replace(shape, formals=formals),))
     found = refusal(PROGRAM, CHIP, lambda _: bad)
     assert isinstance(found, CapacityRefused)
-    assert "role INPUT in dram says how it goes round" in str(found)
+    assert "role INPUT says how it goes round" in str(found)
     assert any(v.rule == "tensor.role" for v in violations(bad, CHIP))
-
-
-def test_what_lies_on_the_chip_has_no_units():
-    (shape,) = PROGRAM.shapes
-    formals = tuple(replace(f, home="sites") if f.interleave_bytes else f for f in shape.formals)
-    tensors = tuple(replace(t, home="sites", offset=0) if t.role == "WEIGHT" else t for t in PROGRAM.tensors)
-    bad = replace(PROGRAM, tensors=tensors, shapes=(replace(shape, formals=formals),))
-    assert "in sites says how it goes round" in str(refusal(PROGRAM, CHIP, lambda _: bad))
 
 
 def test_the_fullest_channel_holds_its_part_or_the_program_is_refused():

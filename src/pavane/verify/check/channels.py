@@ -37,11 +37,11 @@ def channels(
 
 def _may_lie_so(tensor: Tensor, target: SpatialTarget) -> None:
     alignment = target.dram.alignment_bytes
-    if tensor.role != "WEIGHT" or tensor.home != "dram" or target.alias:
+    if tensor.role != "WEIGHT" or target.alias:
         raise CapacityRefused(
-            f"a tensor of role {tensor.role} in {tensor.home} says how it goes round the channels",
+            f"a tensor of role {tensor.role} says how it goes round the channels",
             where=f"tensor {tensor.name}",
-            needed="WEIGHT beside the chip, whose engines move what they work on",
+            needed="WEIGHT, on a chip whose engines move what they work on",
         )
     if tensor.interleave_bytes < 0 or tensor.interleave_bytes % alignment:
         raise CapacityRefused(
