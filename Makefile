@@ -16,7 +16,7 @@ FIND_PYTHON := for python in python3 python3.11 python3.12 python3.13 python3.14
 PYTHON ?= $(shell $(FIND_PYTHON))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 QUICK_TESTS := $(wildcard tests/walls tests/unit tests/golden tests/properties tests/reject tests/checker)
-PYTEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 4
+PYTEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: run bench evidence test check venv dev format lint types quick-tests all-tests clean
 
