@@ -9,7 +9,6 @@ import typer
 
 from pavane.artefact import read_artefact
 from pavane.cli.console import show_text
-from pavane.report import explain as report
 
 
 def explain(
@@ -21,5 +20,7 @@ def explain(
     Of all sections: their share of the time, what bounds them, joins taken and not, memory. Of one: its plan and the
     plan that it beat too, and every buffer.
     """
+    from pavane.report import explain as report
+
     artefact = read_artefact(file)
     show_text(report.explain(artefact.program, artefact.target, section))
