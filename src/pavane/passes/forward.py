@@ -21,15 +21,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from msgspec.structs import replace
-
-from pavane.ir.program import Join, Program, Tensor
+from pavane.ir.program import Join, Tensor
 from pavane.ir.walk import symbol_domain
 from pavane.passes.arena import Lifetimes, end_of_memory
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.memory_beside import tensor_bytes
 from pavane.passes.pack import Packed, with_join
 from pavane.passes.planning import Planning
+from pavane.passes.section import with_tensors
 from pavane.passes.wave_costs import WaveCost, WaveCosts, cost_of_all
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.restrict import restricted
@@ -68,7 +67,8 @@ def with_copies(packed: Packed, names: frozenset[str], target: SpatialTarget) ->
     """The sections with these tensors, and the formals bound to them, on the sites, and the memory that they leave."""
     sizes = {tensor: size for tensor, size in _sizes(packed).items() if tensor.name in names}
     taken = _taken_bytes(sizes, _lifetimes(packed), target)
-    moved = packed.with_sections(_with_homes(section, names) for section in packed.sections)
+    here = {name: {"home": "sites"} for name in names}
+    moved = packed.with_sections(with_tensors(section, here) for section in packed.sections)
     return Forwarded(moved, restricted(target, memory_bytes=target.memory.bytes - taken))
 
 
@@ -186,16 +186,6 @@ def _lifetimes(packed: Packed) -> dict[str, tuple[int, int]]:
         for binding in section.instances[0].bindings:
             lives[binding.tensor] = (lives.get(binding.tensor, (wave, wave))[0], wave)
     return lives
-
-
-def _with_homes(section: Program, names: frozenset[str]) -> Program:
-    (shape,), (instance,) = section.shapes, section.instances
-    here = {b.formal for b in instance.bindings if b.tensor in names}
-    if not here and not any(t.name in names for t in section.tensors):
-        return section
-    formals = tuple(replace(f, home="sites") if f.name in here else f for f in shape.formals)
-    tensors = tuple(replace(t, home="sites") if t.name in names else t for t in section.tensors)
-    return replace(section, tensors=tensors, shapes=(replace(shape, formals=formals),))
 
 
 def _recorded(packed: Packed, joins: Mapping[str, Join]) -> Packed:

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import ceil, prod
 
-from msgspec.structs import replace
-
 from pavane.cost.traffic import events, expected_values
 from pavane.ir.program import LV_ITEM_X, Compute, Formal, Load, MatmulTiles, Program, Shape
 from pavane.ir.quasi import quasi
@@ -29,6 +27,7 @@ from pavane.ir.walk import bodies, leaves, symbol_domain
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.memory_beside import tensor_bytes
 from pavane.passes.plans import LARGER
+from pavane.passes.section import with_tensors
 from pavane.targets.descriptor import SpatialTarget
 
 
@@ -39,7 +38,8 @@ def interleave(sections: Sequence[Program], target: SpatialTarget) -> tuple[Prog
     units = _units(sections, target)
     if not units or 8 * target.dram.channels * _fullest_bytes(sections, units, target) > 7 * target.dram.bytes:
         return tuple(sections)
-    return tuple(_lying(section, units) for section in sections)
+    lying = {name: {"interleave_bytes": unit} for name, unit in units.items()}
+    return tuple(with_tensors(section, lying) for section in sections)
 
 
 def _units(sections: Sequence[Program], target: SpatialTarget) -> dict[str, int]:
@@ -120,13 +120,3 @@ def _fullest_bytes(sections: Sequence[Program], units: dict[str, int], target: S
         unit = units.get(tensor.name, target.dram.interleave_bytes)
         found += ceil(tensor_bytes(tensor, domain) / (unit * target.dram.channels)) * unit
     return found
-
-
-def _lying(section: Program, units: dict[str, int]) -> Program:
-    (shape,), (instance,) = section.shapes, section.instances
-    bound = {b.formal: units.get(b.tensor, 0) for b in instance.bindings}
-    if not any(bound.values()):
-        return section
-    formals = tuple(replace(f, interleave_bytes=bound[f.name]) for f in shape.formals)
-    tensors = tuple(replace(t, interleave_bytes=units.get(t.name, 0)) for t in section.tensors)
-    return replace(section, tensors=tensors, shapes=(replace(shape, formals=formals),))

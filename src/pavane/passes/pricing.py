@@ -59,10 +59,10 @@ class Prices:
     """The plans of a section on a rectangle of sites; remembers what it has priced."""
 
     def __init__(self, program: Program, target: SpatialTarget) -> None:
-        self.lattice = lattice_of(section_of(program, "TEMPLATE"), symbol_domain(program))
+        self._target, self._expected, self._domain = target, expected_values(program), symbol_domain(program)
+        self.lattice = lattice_of(section_of(program, "TEMPLATE"), self._domain)
         self.depths = least_depths(self.lattice.shape), single_depths(self.lattice.shape)
-        self._program, self._target = program, target
-        self._work = events(self.lattice.shape, target, expected_values(program))
+        self._work = events(self.lattice.shape, target, self._expected)
         self._shared = sharable(self.lattice.shape, target)
         self._sized = [self._measured(plan) for plan in self.lattice.plans]
         self._known: dict[tuple[int, _Slots], tuple[Kinds, Prediction]] = {}
@@ -91,7 +91,7 @@ class Prices:
         return self._prediction(self.lattice.plans.index(priced.plan), target, bytes_beside)
 
     def _measured(self, plan: Plan) -> _Sized:
-        lattice, expected, domain = self.lattice, expected_values(self._program), symbol_domain(self._program)
+        lattice, expected, domain = self.lattice, self._expected, self._domain
         counts = {LV_ITEM_Y: lattice.shape.items.y, LV_ITEM_X: lattice.shape.items.x}
         blocks = {var: Blocks(max(1, turns.evaluate(expected)), 1, cut=False) for var, turns in counts.items()}
         for step, choice in zip(lattice.steps, plan, strict=True):

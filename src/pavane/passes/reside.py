@@ -25,12 +25,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import TypeVar
 
 from msgspec.structs import replace
 
 from pavane.cost.traffic import expected_values
-from pavane.ir.program import Formal, Join, Load, Program, Tensor
+from pavane.ir.program import Join, Load, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import bodies, leaves
@@ -39,6 +38,7 @@ from pavane.passes.buffers import aligned, usable_bytes
 from pavane.passes.memory_beside import bytes_at_home, tensor_bytes
 from pavane.passes.pack import with_join
 from pavane.passes.planning import Planning
+from pavane.passes.section import with_tensors
 from pavane.passes.tile import least_bytes
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.restrict import restricted
@@ -47,7 +47,6 @@ _HERE, _BESIDE = "resident on the sites", "beside the chip"
 _TOO_SLOW = 1 << 62
 _NOTHING = Domain(())  # the extents of what lasts are constants
 Sections = Sequence[Program]  # of one program, in order
-Part = TypeVar("Part", Formal, Tensor)
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _read_whole(section: Program) -> Iterator[str]:
 def _in_blocks(tensor: Tensor, target: SpatialTarget) -> Candidate:
     """A site's even part in one block, or blocks of a tile's columns."""
     rows = min(target.tile[1], -(-_rows(tensor) // target.sites))
-    sharded = _in_place(tensor, rows * row_bytes(tensor.dtype, tensor.shape[-1].const))
+    sharded = replace(tensor, **_in_blocks_of(rows * row_bytes(tensor.dtype, tensor.shape[-1].const)))
     return Candidate(sharded, aligned(bytes_at_home(sharded, _NOTHING, target), target))
 
 
@@ -234,15 +233,8 @@ def _recorded(section: Program, made: _Making) -> Program:
 
 def with_shards(section: Program, sharded: Sequence[Tensor]) -> Program:
     """The section with these tensors, and the formals bound to them, sharded."""
-    if not sharded:
-        return section
-    blocks = {tensor.name: tensor.shard_bytes for tensor in sharded}
-    (shape,), (instance,) = section.shapes, section.instances
-    bound = {b.formal: blocks[b.tensor] for b in instance.bindings if b.tensor in blocks}
-    formals = (_in_place(f, bound[f.name]) if f.name in bound else f for f in shape.formals)
-    tensors = (_in_place(t, blocks[t.name]) if t.name in blocks else t for t in section.tensors)
-    return replace(section, tensors=tuple(tensors), shapes=(replace(shape, formals=tuple(formals)),))
+    return with_tensors(section, {t.name: _in_blocks_of(t.shard_bytes) for t in sharded})
 
 
-def _in_place(what: Part, shard_bytes: int) -> Part:
-    return replace(what, home="sharded", shard_bytes=shard_bytes)
+def _in_blocks_of(shard_bytes: int) -> dict[str, object]:
+    return {"home": "sharded", "shard_bytes": shard_bytes}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from pavane.ir.program import Group, Instance, Phase, Program, Rect, Shape, Store
@@ -40,6 +42,17 @@ def rect_of(group: Group) -> Rect:
 def with_section(program: Program, shape: Shape, phase: Phase) -> Program:
     """The program with its section replaced, at a new phase."""
     return replace(program, shapes=(shape,), phase=phase)
+
+
+def with_tensors(section: Program, changes: Mapping[str, Mapping[str, object]]) -> Program:
+    """The section with these fields of some tensors, and of the formals bound to them."""
+    (shape,), (instance,) = section.shapes, section.instances
+    bound = {b.formal: changes[b.tensor] for b in instance.bindings if b.tensor in changes}
+    if not bound and not any(tensor.name in changes for tensor in section.tensors):
+        return section
+    formals = tuple(replace(f, **bound.get(f.name, {})) for f in shape.formals)
+    tensors = tuple(replace(t, **changes.get(t.name, {})) for t in section.tensors)
+    return replace(section, tensors=tensors, shapes=(replace(shape, formals=formals),))
 
 
 def uses(shape: Shape, instance: Instance) -> tuple[frozenset[str], frozenset[str]]:

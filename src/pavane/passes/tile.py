@@ -2,8 +2,8 @@
 
 Of the lattice (`plans`) those are legal whose FIFOs, double-buffered where engines overlap, and carries fit the
 site's memory; where none does, those that fit with one slot of each (`size_buffers` says which lose theirs). The cost
-model decides, readers shared where that pays (`reader_sharing`, as `fuse_readers` will); ties go to less memory, then
-to smaller blocks. The plan, its bottleneck and its runner-up are recorded.
+model decides, readers shared where that pays (`reader_sharing`, as `fuse_readers` will); `Prices.ranked` says which of
+plans that it cannot tell apart. The plan, its bottleneck and its runner-up are recorded.
 
 Refuses with NoPlan: the least plan's buffers against the memory, every term.
 """
