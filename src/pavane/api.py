@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from pavane.frontends.deploy import DeployedModel, Progress, deployment
+from pavane.frontends.deploy import FORM, DeployedModel, Progress, deployment
 from pavane.frontends.gguf import read_gguf
+from pavane.ir.digest import digest
 from pavane.ir.program import Program
 from pavane.ir.types import CONTRACTS, Contract, DType, Fill, Ints, StoredWeights
 from pavane.reject import ArgumentReject
@@ -190,6 +191,10 @@ class Gguf:
         """Every WEIGHT tensor of both programs, as stored, and the rope frequencies."""
         frequencies = {name: np.array(values, np.float32) for name, values in self._frequencies().items()}
         return {name: self.deployed.array(name) for name in self.deployed.weights} | frequencies
+
+    def weights_digest(self) -> str:
+        """SHA-256 of what `weights` holds: the source file, the form that it is brought into, and the frequencies."""
+        return digest([self.deployed.digest, FORM, self.deployed.stored, self._frequencies()])
 
     def weight_names(self) -> tuple[str, ...]:
         """The names of `weights`."""

@@ -63,9 +63,16 @@ class Session:
         self.prompts: dict[int, Artefact] = {
             rows: decoder_artefact(model, "prompt", target, observer, cache_dir, rows) for rows in prompt_rows(target)
         }
-        self._decoder = native.load(self.decode.program, target, weights=model.weights())
+        objects = None if cache_dir is None else cache_dir / "objects"
+        self._decoder = native.load(
+            self.decode.program,
+            target,
+            weights=model.weights(),
+            weights_digest=model.weights_digest(),
+            cache_dir=objects,
+        )
         self._readers = {
-            rows: native.load(prompt.program, target, weights={}, share=self._decoder)
+            rows: native.load(prompt.program, target, weights={}, share=self._decoder, cache_dir=objects)
             for rows, prompt in self.prompts.items()
         }
         self.position = 0

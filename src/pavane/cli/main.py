@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -27,6 +26,8 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
+        from importlib import metadata
+
         typer.echo(f"pavane {metadata.version('pavane')}")
         raise typer.Exit
 

@@ -15,11 +15,13 @@ from collections.abc import Iterable, Mapping
 import ml_dtypes
 import numpy as np
 
+from pavane.ir.digest import digest
 from pavane.ir.program import Program, Tensor
 from pavane.ir.quasi import Domain, upper
 from pavane.ir.types import block_elements, row_bytes
 from pavane.ir.walk import symbol_domain
-from pavane.native.packed_forms import pack_weight, packed_bytes
+from pavane.native.kept import Fill, Place, kept_bytes
+from pavane.native.packed_forms import FORM, pack_weight, packed_bytes
 from pavane.reject import LaunchReject
 
 _NUMPY = {
@@ -94,12 +96,19 @@ def release(part: np.ndarray) -> None:
 class Memory:
     """Bytes by tensor name; `watermark` is one past the last row that each STATE tensor's epochs have written."""
 
-    def __init__(self, program: Program, weights: Mapping[str, np.ndarray], share: Memory | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        weights: Mapping[str, np.ndarray],
+        share: Memory | None,
+        place: Place | None = None,
+    ) -> None:
         self.tensors = {t.name: t for t in program.tensors}
         self._domain = symbol_domain(program)
         self.watermark: dict[str, int] = {} if share is None else share.watermark
         self._bytes: dict[str, np.ndarray] = {}
         self._packed: dict[str, np.ndarray] = {} if share is None else share._packed
+        self._place_of_packed: Place | None = place if share is None else share._place_of_packed
         if share is None:
             _check_names(program, weights)
         elif weights:
@@ -137,17 +146,35 @@ class Memory:
         return (self._packed if packed else self._bytes)[name].ctypes.data
 
     def pack(self, names: Iterable[str], doors: Mapping[str, int], threads: int) -> None:
-        """Make the packed copies that are not there yet, side by side, with a loaded program's doors."""
+        """Find or make the packed copies that are not there yet, with a loaded program's doors, side by side."""
         missing = [self.tensors[name] for name in names if name not in self._packed]
+        if not missing:
+            return
         sizes = [-(-packed_bytes(t.dtype, *self._rows_and_columns(t)) // _ALIGNMENT) * _ALIGNMENT for t in missing]
-        arena, start = large(sum(sizes)) if missing else aligned(0), 0
-        for tensor, size in zip(missing, sizes, strict=True):
-            name, made = tensor.name, arena[start : start + size]
-            rows, columns = self._rows_and_columns(tensor)
-            pack_weight(doors[tensor.dtype], tensor.dtype, self._bytes[name], rows, columns, threads, made)
-            self._packed[name] = made
-            release(self._bytes[name])
-            start += size
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+
+        def fill(arena: np.ndarray) -> None:
+            for tensor, start, size in zip(missing, starts, sizes, strict=True):
+                rows, columns = self._rows_and_columns(tensor)
+                source, made = self._bytes[tensor.name], arena[start : start + size]
+                pack_weight(doors[tensor.dtype], tensor.dtype, source, rows, columns, threads, made)
+                release(source)
+
+        arena = self._arena_of_packed(missing, sum(sizes), fill)
+        for tensor, start, size in zip(missing, starts, sizes, strict=True):
+            self._packed[tensor.name] = arena[start : start + size]
+
+    def _arena_of_packed(self, tensors: list[Tensor], size_bytes: int, fill: Fill) -> np.ndarray:
+        """The bytes of these tensors' packed copies: kept ones where they have a place, else in memory."""
+        if self._place_of_packed is not None:
+            what = [(t.name, t.dtype, *self._rows_and_columns(t)) for t in tensors]
+            key = digest([FORM, self._place_of_packed.contents, what])
+            kept = kept_bytes(self._place_of_packed, key, size_bytes, fill)
+            if kept is not None:
+                return kept
+        arena = large(size_bytes)
+        fill(arena)
+        return arena
 
     def _rows_and_columns(self, tensor: Tensor) -> tuple[int, int]:
         *rows, columns = self.extents(tensor)

@@ -26,6 +26,7 @@ from pavane.native.text import LANES, Code, Module, shuffle
 _PARAMETERS = "ptr noalias %out, ptr %in, i64 %first, i64 %last, i64 %rows, i64 %columns"
 _BLOCK_BYTES = Q8_BLOCK + 2
 _INTS = f"<{LANES} x i32>"
+FORM = 1  # of all forms together: another number for any change of the bytes, which files on disk hold
 _LEAST_BYTES = 1 << 20  # a share of work that is worth a thread
 _DOOR = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64

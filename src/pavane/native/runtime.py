@@ -18,6 +18,7 @@ from pavane.native.cache import default_directory, object_key, read_object, writ
 from pavane.native.compile import Loaded, compile_object
 from pavane.native.cpu import Cpu, host_cpu, require_supported
 from pavane.native.guard import check_inputs, check_state, check_symbols, fill_faults, state_transitions
+from pavane.native.kept import Place
 from pavane.native.layout import (
     BINDINGS,
     CLOCKS,
@@ -48,6 +49,7 @@ def load(
     *,
     weights: Mapping[str, np.ndarray],
     share: NativeProgram | None = None,
+    weights_digest: str = "",
     cache_dir: Path | None = None,
     accept: Accept | None = None,
     clocks: bool = False,
@@ -55,16 +57,19 @@ def load(
     """Make an accepted program runnable on this processor.
 
     `weights`: one array a WEIGHT tensor (blocks as bytes), used in place; empty with `share`, whose WEIGHT and STATE
-    bytes are used. `cache_dir`: where compiled objects are kept (default: the user's cache directory); one is written
-    only after the program was accepted, so a program that is found there is not checked again. `accept` replaces the
-    checker; without a `cache_dir`, nothing is cached then. `clocks`: count cycles (see `NativeProgram.cycles`).
+    bytes are used. `weights_digest`: of what they hold; with it their packed copies are kept on disk. `cache_dir`:
+    where these and compiled objects are kept (default: the user's cache directory); an object is written only after
+    the program was accepted, so a program that is found there is not checked again. `accept` replaces the checker;
+    without a `cache_dir`, nothing is kept then. `clocks`: count cycles (see `NativeProgram.cycles`).
     Raises NotProven when the checker refuses, TargetReject for a processor that is too old, LaunchReject for weights,
     target or a program that is not finished.
     """
     _check_program(program, target)
     layout = program_layout(program, target)
-    loaded = Loaded(_object(program, target, layout, _directory(cache_dir, accept), accept, clocks))
-    memory = Memory(program, weights, None if share is None else share.memory)
+    directory = _directory(cache_dir, accept)
+    loaded = Loaded(_object(program, target, layout, directory, accept, clocks))
+    place = Place(directory, weights_digest) if directory is not None and weights_digest else None
+    memory = Memory(program, weights, None if share is None else share.memory, place)
     _check_weights(program, memory)
     return NativeProgram(program, layout, loaded, memory)
 
