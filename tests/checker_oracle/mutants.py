@@ -23,14 +23,15 @@ from pavane.ir.types import Const, Floats, Ints
 Path = tuple[Any, ...]
 _SKIPPED = (
     "name", "digest", "graph_digest", "target", "target_digest", "version", "phase", "certificate", "plan", "joins",
-    "waves", "edges", "ports", "expected", "home", "items", "terms", "cut",
+    "expected", "items", "terms", "cut",
 )  # fmt: skip
 _NAMED = {
     "fifo": "fifos", "tensor": "tensors", "carry": "carries", "counter": "counters", "process": "processes",
     "formal": "formals", "out": "formals", "via": "fifos", "shape": "shapes",
 }  # fmt: skip
 _CHOICES = {
-    "dtype": ("f32", "f16", "bf16", "q8_0", "i32"),
+    "dtype": ("f32", "f16", "bf16", "q8_0", "i32", "bfp8", "bfp4"),
+    "home": ("dram", "sites", "sharded"),
     "kind": ("LOCAL", "ALIAS", "MULTICAST_ROW", "MULTICAST_COLUMN", "SUM", "MAX"),
     "role": ("IN", "OUT", "STATE", "INPUT", "WEIGHT", "SCRATCH", "OUTPUT"),
     "op": ("add", "sub", "mul", "div", "min", "max", "eq", "lt", "le"),

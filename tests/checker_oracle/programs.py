@@ -15,7 +15,7 @@ from pavane.passes.decoder_tensors import expected_weights
 from pavane.reject import SpatialReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderWeights
+from pavane.tensor_graph.decoder import DecoderWeights
 from pavane.tensor_graph.graph import Graph
 from pavane.verify.check import check
 from pavane.verify.prove import prove

@@ -2,10 +2,13 @@
 
 cache     N is appended to a STATE tensor at rows [pos, pos + rows); another section reads rows below pos + rows
           (element by element, or as the right operand of a product with a symbolic K)
-gather    rows of a table by number, some at a time, then an element-wise op
+gather    rows of a table by number, some at a time, then an element-wise op; in a section before another one too
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
 
 from pavane.ir.expr import Expr, Indirect, Reduce, at, fn
 from pavane.ir.program import (
@@ -16,15 +19,12 @@ from pavane.ir.program import (
     Formal,
     Front,
     Generic,
-    Init,
-    Items,
+    Home,
     Load,
     Loop,
     MatmulTiles,
-    Node,
     Numerics,
     Pop,
-    Process,
     Push,
     Ref,
     Reserve,
@@ -36,15 +36,30 @@ from pavane.ir.program import (
     Tree,
 )
 from pavane.ir.quasi import Quasi, quasi
-from pavane.ir.types import Ints
+from pavane.ir.types import Ints, block_elements
 from pavane.targets.descriptor import SpatialTarget
 from tests.building import COL, ROW, SX, SY, K, S, X, Y, one_section, read, shape_of, span, whole, window, write
-from tests.evidence.hand import Case, Hand, chip, everywhere, host_chip, laid_out, nested
-from tests.evidence.sections import Part, composed
+from tests.evidence.hand import Case, Hand, chip, host_chip
+from tests.evidence.sections import Part, composed, followed
+from tests.evidence.stages import staged, summed
 
 POS, ROWS = quasi("pos"), quasi("rows")
 LIVE = POS + ROWS
-Stages = tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]
+
+
+@dataclass(frozen=True)
+class Lies:
+    """Where a cache lies, and of what type it is."""
+
+    dtype: str = "f32"
+    home: Home = "dram"
+    shard_bytes: int = 0
+
+    def formal(self, name: str, shape: tuple[Quasi, ...], role: Literal["IN", "OUT"]) -> Formal:
+        return Formal(name, shape, self.dtype, role, home=self.home, shard_bytes=self.shard_bytes)
+
+
+BESIDE = Lies()
 
 
 def cache(hand: Hand) -> Case:
@@ -53,37 +68,45 @@ def cache(hand: Hand) -> Case:
     cols, most_rows, most_pos = hand.between(4, 24), hand.pick((1, 4, 8)), hand.pick((3, 7))
     symbols = (Symbol("pos", 1, most_pos, 2), Symbol("rows", 1, most_rows, 1))
     context = most_pos + most_rows
-    append, end = _append(hand, target, cols, most_rows)
+    append, end = appended(hand, target, cols, most_rows)
     start = 0 if hand.chance(0.5) else end
-    weighted = hand.chance(0.5)
+    by_weights = hand.chance(0.5)
     bound = POS if hand.slip() else LIVE
-    if weighted:
-        reading, _ = _weighted(hand, target, cols, most_rows, context, bound, start)
+    if by_weights:
+        reading, _ = weighted(hand, target, cols, most_rows, context, bound, start)
         out_rows: Quasi = ROWS
     else:
-        reading, _ = _copied(hand, target, cols, bound, start)
+        reading, _ = copied(hand, target, cols, bound, start)
         out_rows = bound
     tensors = (
         Tensor("n", shape_of(ROWS, cols), "f32", "INPUT"),
         Tensor("cache", shape_of(context, cols), "f32", "STATE", transition=Transition(POS, ROWS)),
-        *((Tensor("p", shape_of(ROWS, context), "f32", "INPUT"),) if weighted else ()),
+        *((Tensor("p", shape_of(ROWS, context), "f32", "INPUT"),) if by_weights else ()),
         Tensor("o", shape_of(out_rows, cols), "f32", "OUTPUT"),
     )
     parts = [
         Part(append, (("N", "n"), ("C", "cache"))),
-        Part(reading, (*((("P", "p"),) if weighted else ()), ("C", "cache"), ("O", "o")), boundary=not hand.slip()),
+        Part(reading, (*((("P", "p"),) if by_weights else ()), ("C", "cache"), ("O", "o")), boundary=not hand.slip()),
     ]
     if hand.slip():
         parts.reverse()
     return composed(hand, target, tuple(parts), tensors, "meet", symbols), target
 
 
-def _append(hand: Hand, target: SpatialTarget, cols: int, most_rows: int) -> tuple[Shape, int]:
+def appended(
+    hand: Hand,
+    target: SpatialTarget,
+    cols: int,
+    most_rows: int,
+    start: int = 0,
+    lies: Lies = BESIDE,
+    first: Quasi = POS,
+) -> tuple[Shape, int]:
     """C[pos + i, j] = 2 * N[i, j], columns spread over the sites."""
-    step, sites = hand.pick((4, 8, 16)), target.sites
+    step, sites = max(block_elements(lies.dtype), hand.pick((4, 8, 16))), target.sites
     turns = -(-cols // (step * sites))
     col = step * (SX + SY * target.grid.width + X * sites)
-    first = POS + hand.pick((-1, 1)) if hand.slip() else POS
+    first = first + hand.pick((-1, 1)) if hand.slip() else first
     r, c = span(0, most_rows, ROWS), span(col, step, cols)
     stages = (
         read("fN", "N", window((0, most_rows), (col, step), row=0)),
@@ -93,17 +116,18 @@ def _append(hand: Hand, target: SpatialTarget, cols: int, most_rows: int) -> tup
     )  # fmt: skip
     fifos = (
         Fifo("fN", "LOCAL", most_rows, step, "f32", hand.between(1, 2)),
-        Fifo("fC", "LOCAL", most_rows, step, "f32", 1),
+        Fifo("fC", "LOCAL", most_rows, step, lies.dtype, 1),
     )
-    formals = (Formal("N", shape_of(ROWS, cols), "f32", "IN"), Formal("C", shape_of(LIVE, cols), "f32", "OUT"))
+    formals = (Formal("N", shape_of(ROWS, cols), "f32", "IN"), lies.formal("C", shape_of(LIVE, cols), "OUT"))
     spec = Spec("C", shape_of(POS, 0), shape_of(ROWS, cols), fn("mul", at("N", "i0", "i1"), 2.0))
     loops = (("LV_ITEM_X", quasi(turns)),)
-    return _shape(
-        hand, target, "append", formals, spec, stages, fifos, (), loops, (1, -(-cols // step), most_rows, step)
-    )
+    items = (1, -(-cols // step), most_rows, step)
+    return staged(hand, target, "append", formals, spec, stages, fifos, (), loops, items, start)
 
 
-def _copied(hand: Hand, target: SpatialTarget, cols: int, live: Quasi, start: int) -> tuple[Shape, int]:
+def copied(
+    hand: Hand, target: SpatialTarget, cols: int, live: Quasi, start: int, lies: Lies = BESIDE
+) -> tuple[Shape, int]:
     """O[j, c] = C[j, c] + 1 for j < live: rows spread over the sites, a symbolic number of turns."""
     block, sites = hand.pick((2, 4)), target.sites
     row = block * (SX + SY * target.grid.width + Y * sites)
@@ -116,22 +140,28 @@ def _copied(hand: Hand, target: SpatialTarget, cols: int, live: Quasi, start: in
         write("fO", "O", box),
     )  # fmt: skip
     fifos = (
-        Fifo("fI", "ALIAS" if alias else "LOCAL", block, cols, "f32", 1),
+        Fifo("fI", "ALIAS" if alias else "LOCAL", block, cols, lies.dtype, 1),
         Fifo("fO", "LOCAL", block, cols, "f32", 2),
     )
-    formals = (Formal("C", shape_of(live, cols), "f32", "IN"), Formal("O", shape_of(live, cols), "f32", "OUT"))
+    formals = (lies.formal("C", shape_of(live, cols), "IN"), Formal("O", shape_of(live, cols), "f32", "OUT"))
     spec = Spec("O", shape_of(0, 0), shape_of(live, cols), fn("add", at("C", "i0", "i1"), 1.0))
     loops = (("LV_ITEM_Y", live.ceil(block * sites)),)
-    return _shape(
-        hand, target, "copied", formals, spec, stages, fifos, (), loops, (live.ceil(block), 1, block, cols), start
-    )
+    items = (live.ceil(block), 1, block, cols)
+    return staged(hand, target, "copied", formals, spec, stages, fifos, (), loops, items, start)
 
 
-def _weighted(
-    hand: Hand, target: SpatialTarget, cols: int, most_rows: int, context: int, live: Quasi, start: int
+def weighted(
+    hand: Hand,
+    target: SpatialTarget,
+    cols: int,
+    most_rows: int,
+    context: int,
+    live: Quasi,
+    start: int,
+    lies: Lies = BESIDE,
 ) -> tuple[Shape, int]:
     """O[i, c] = SUM(k < live) P[i, k] * C[k, c]: K blocks up to a symbolic end."""
-    step, bk, sites = hand.pick((4, 8)), hand.pick((2, 4, 8)), target.sites
+    step, bk, sites = max(block_elements(lies.dtype), hand.pick((4, 8))), hand.pick((2, 4, 8)), target.sites
     turns = -(-cols // (step * sites))
     col = step * (SX + SY * target.grid.width + X * sites)
     r, c, ks = span(0, most_rows, ROWS), span(col, step, cols), span(bk * K, bk, live)
@@ -141,59 +171,22 @@ def _weighted(
         *read("fP", "P", window((0, most_rows), (bk * K, bk), row=0)),
         *read("fC", "C", window((bk * K, bk), (col, step), row=0)),
     )
-    product = (Front("fP"), Front("fC"), Compute(op), Pop("fP"), Pop("fC"))
-    kloop = ("LV_KBLOCK", live.ceil(bk))
-    merged = len(target.engines) == 1
-    middle: tuple[Node, ...] = (
-        Init("acc"), *nested((kloop,), (*load, *product) if merged else product),
-        Reserve("fO"), Compute(Generic(Ref("fO"), at("acc", ROW, COL), r, c)), Push("fO"),
-    )  # fmt: skip
     store = write("fO", "O", window((0, most_rows), (col, step), row=0))
-    stages = (() if merged else nested((kloop,), load), middle, store)
+    stages = (*summed(target, op, load, live.ceil(bk), "fO"), store)
     fifos = (
-        Fifo("fP", "LOCAL", most_rows, bk, "f32", 1), Fifo("fC", "LOCAL", bk, step, "f32", hand.between(1, 2)),
+        Fifo("fP", "LOCAL", most_rows, bk, "f32", 1), Fifo("fC", "LOCAL", bk, step, lies.dtype, hand.between(1, 2)),
         Fifo("fO", "LOCAL", most_rows, step, "f32", 1),
     )  # fmt: skip
     formals = (
-        Formal("P", shape_of(ROWS, context), "f32", "IN"), Formal("C", shape_of(live, cols), "f32", "IN"),
+        Formal("P", shape_of(ROWS, context), "f32", "IN"), lies.formal("C", shape_of(live, cols), "IN"),
         Formal("O", shape_of(ROWS, cols), "f32", "OUT"),
     )  # fmt: skip
     meant = Reduce("SUM", "k0", live, fn("mul", at("P", "i0", "k0"), at("C", "k0", "i1")))
     spec = Spec("O", shape_of(0, 0), shape_of(ROWS, cols), meant)
-    numerics = Numerics(operands=(("P", "f32"), ("C", "f32")))
+    numerics = Numerics(operands=(("P", "f32"), ("C", "f16" if lies.dtype == "f16" else "f32")))
     loops, items = (("LV_ITEM_X", quasi(turns)),), (1, -(-cols // step), most_rows, step)
     carries = (Carry("acc", most_rows, step, "f32"),)
-    return _shape(hand, target, "weighted", formals, spec, stages, fifos, carries, loops, items, start, numerics)
-
-
-def _shape(
-    hand: Hand,
-    target: SpatialTarget,
-    name: str,
-    formals: tuple[Formal, ...],
-    spec: Spec,
-    stages: Stages,
-    fifos: tuple[Fifo, ...],
-    carries: tuple[Carry, ...],
-    loops: tuple[tuple[str, Quasi], ...],
-    items: tuple[int | Quasi, int, int, int],
-    start: int = 0,
-    numerics: Numerics | None = None,
-) -> tuple[Shape, int]:
-    """The three stages as processes of three engines, or one behind the other on a core."""
-    placed, cells, end = laid_out(hand, target, fifos, carries, start)
-    sites = everywhere(target)
-    if len(target.engines) == 1:
-        steps = tuple(s for part in stages for s in part)
-        processes: tuple[Process, ...] = (Process("core", sites, target.engines[0].name, nested(loops, steps)),)
-    else:
-        named = zip(("read", "compute", "write"), ("reader_a", "matrix", "writer"), stages, strict=True)
-        processes = tuple(Process(n, sites, e, nested(loops, steps)) for n, e, steps in named)
-    shape = Shape(
-        name=name, formals=formals, spec=(spec,), items=Items(quasi(items[0]), quasi(items[1]), items[2], items[3]),
-        numerics=numerics or Numerics(), processes=processes, fifos=placed, carries=cells,
-    )  # fmt: skip
-    return shape, end
+    return staged(hand, target, "weighted", formals, spec, stages, fifos, carries, loops, items, start, numerics)
 
 
 # --- gathers ---
@@ -243,9 +236,14 @@ def gather(hand: Hand) -> Case:
     )  # fmt: skip
     spec = Spec("O", shape_of(0, 0), shape_of(count, cols), meant)
     items = (-(-count // block), -(-cols // step), block, step)
-    shape, _ = _shape(hand, target, "gather", formals, spec, stages, fifos, (), loops, items)
+    shape, _ = staged(hand, target, "gather", formals, spec, stages, fifos, (), loops, items)
     tensors = (
         Tensor("i", shape_of(count), "i32", "INPUT", fill), Tensor("e", shape_of(entries, cols), "f32", "WEIGHT"),
         Tensor("o", shape_of(count, cols), "f32", "OUTPUT"),
     )  # fmt: skip
     return one_section(target, shape, tensors, {"I": "i", "E": "e", "O": "o"}), target
+
+
+def gathers_in_sections(hand: Hand) -> Case:
+    """ids, table -> gather -> t -> pointwise -> y."""
+    return followed(hand, *gather(hand))

@@ -18,8 +18,9 @@ programs, has the oracle (`tests/oracle`, which shares nothing with prover and c
 The oracle calls a program unsafe when an interleaving deadlocks, races, overflows a counter, reads what was not
 written, writes what it must not, stores another term over the contents of the tensors than the spec says (under laws
 that it lists), or when the program breaks a rule of [ir.md](ir.md) or states the digest of another graph than it is.
-Otherwise it is safe. It runs up to {points} values of the symbols, two epochs, and where there are counters
-{interleavings} further interleavings, so "safe" is its best judgement; "unsafe" comes with a run.
+Otherwise it is safe. It runs up to {points} values of the symbols, two epochs ({epochs} where a cache grows, and in one
+generator more than its counters count), and where there are counters {interleavings} further interleavings, so "safe"
+is its best judgement; "unsafe" comes with a run.
 The checker gets the prover's certificate, and of mutants the original's schedules too: it must refuse both.
 """
 
@@ -39,11 +40,12 @@ program's counts as first only where nothing else is said.
 STAND = """## Where the mutants stand
 
 Unsafe mutants in programs of one section or composed ones, outside every loop or inside one, and those that turned out
-harmless. A boundary's posts and waits stand in workers, which have no loops; instances, bindings, workers' rectangles
-and the order of sections have none either, and one section has no boundary: there a 0 is the grammar's. An index may be
-`Indirect` in loads only, a wave is sections without a boundary between them on disjoint sites, and what is forwarded is
-a tensor on the sites (decision 8): the classes named after them are a store through an index, two processes of one
-engine on a site, and an operand or a tensor of another name.
+harmless. A boundary's posts and waits stand in workers, which have no loops; instances, bindings, workers' rectangles,
+homes and the order of sections have none either, and one section has no boundary, no forward and (inside the fragment)
+no cache that it both appends to and reads: there a 0 is the grammar's. A sum in blocks without a loop, and a step of a
+section along a list of sites that posts, are outside the fragment. An index may be `Indirect` in loads only: the class
+named after it is a store through an index. A wave is sections without a boundary between them on disjoint sites; what
+is forwarded is a tensor on the sites (decision 8).
 
 """
 REJECTS = """## False rejects that remain
@@ -55,7 +57,21 @@ program is safe though it is refused. [certificate.md](certificate.md) lists wha
 # (label, words of the refusal, why): what has been looked at, program by program.
 REASONS = (
     ("wrong position symbol", "", "a softmax that subtracts another number: the same by algebra, another term"),
-    ("wrong operand", "what is stored", "a softmax that subtracts another number: the same by algebra, another term"),
+    (
+        "wrong operand",
+        "what is stored",
+        "the same by algebra (a softmax less another number; a tensor that a section before copied), another term",
+    ),
+    (
+        "block floats",
+        "rounds",
+        "a block holds integers below 2 ** its magnitude bits; the checker calls nothing exact that goes through one",
+    ),
+    (
+        "wrong list of sites",
+        "touches",
+        "one section along a list of sites, the next on the rectangle that these sites are",
+    ),
     (
         "",
         "lays out",
@@ -83,7 +99,7 @@ def page(
     seconds: float,
 ) -> str:
     """The whole page."""
-    parts = [HEAD.format(size=size, seed=seed, points=POINTS, interleavings=INTERLEAVINGS)]
+    parts = [HEAD.format(size=size, seed=seed, points=POINTS, epochs=plan.EPOCHS, interleavings=INTERLEAVINGS)]
     parts += [
         _result(outcomes),
         _generators(outcomes, missing),

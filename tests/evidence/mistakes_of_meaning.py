@@ -3,74 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isqrt
 
 from msgspec.structs import replace
 
-from pavane.ir.expr import At, Indirect, replace_operands, walk
+from pavane.ir.expr import At, Indirect, Reduce, replace_operands, walk
 from pavane.ir.program import (
     Compute,
     Formal,
     Generic,
     Load,
-    Loop,
     MatmulTiles,
     Program,
-    Run,
-    Shape,
-    Span,
     Store,
-    Turn,
 )
 from pavane.ir.quasi import quasi
-from pavane.ir.types import Ints
+from pavane.ir.types import Ints, block_elements
 from pavane.ir.walk import substituted
 from pavane.targets.descriptor import SpatialTarget
 from tests.checker_oracle.mutants import put
 from tests.evidence import edits
 from tests.evidence.hand import signed
 from tests.evidence.mistakes import Mutant, mistake
-
-
-@mistake("cache read before append", "order")
-def cache_before_append(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
-    """A section that reads what another appends stands before it."""
-    states = {t.name for t in program.tensors if t.role in ("STATE", "SCRATCH")}
-    writes = [_bound(program, i, "OUT") & states for i in range(len(program.instances))]
-    reads = [_bound(program, i, "IN") & states for i in range(len(program.instances))]
-    for w, made in enumerate(writes):
-        for r in range(w + 1, len(program.instances)):
-            if made & reads[r]:
-                yield Mutant(_exchanged(program, w, r), target, False)
-
-
-def _bound(program: Program, number: int, role: str) -> set[str]:
-    instance = program.instances[number]
-    shape = next(s for s in program.shapes if s.name == instance.shape)
-    roles = {f.name: f.role for f in shape.formals}
-    return {b.tensor for b in instance.bindings if roles[b.formal] in (role, "STATE")}
-
-
-def _exchanged(program: Program, one: int, other: int) -> Program:
-    """Two instances change places in the order; their runs with them."""
-    order = list(range(len(program.instances)))
-    order[one], order[other] = other, one
-    changed = replace(program, instances=tuple(program.instances[i] for i in order))
-    for w, worker in enumerate(program.workers):
-        runs = {n: [t.process for t in worker.body if isinstance(t, Run) and t.instance == n] for n in (one, other)}
-        body: list[Turn] = []
-        for i, turn in enumerate((*worker.body, None)):
-            for n in (one, other):
-                if i == _first_run(worker.body, n):
-                    body += [Run(n, process) for process in runs[one + other - n]]
-            if turn is not None and (not isinstance(turn, Run) or turn.instance not in runs):
-                body.append(turn)
-        changed = put(changed, ("workers", w, "body"), tuple(body))
-    return signed(changed)
-
-
-def _first_run(body: tuple[Turn, ...], instance: int) -> int:
-    """Where a worker begins an instance, or would."""
-    return next(i for i, t in enumerate((*body, Run(instance, ""))) if isinstance(t, Run) and t.instance >= instance)
 
 
 @mistake("wrong position symbol", "meaning", "bounds", "coverage", "order", "outside-fragment", "numerics")
@@ -119,7 +73,7 @@ def _ats(op: Generic) -> Iterator[At]:
     return (e for e in walk(op.expr) if isinstance(e, At))
 
 
-@mistake("wrong binding of an instance", "certificate-mismatch", "bounds", "order", "coverage", "numerics")
+@mistake("wrong binding of an instance", "certificate-mismatch", "bounds", "order", "coverage", "numerics", "capacity")
 def wrong_binding(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
     """A formal is another tensor: under the graph's old digest, and (a forger's) under a new one."""
     for i, instance in enumerate(program.instances):
@@ -155,31 +109,6 @@ def alias_written(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
                     yield Mutant(edits.set_step(program, place, tensor=tensor), target, place.nested)
 
 
-@mistake("two sections of a wave on one site", "capacity", "order", "balance", "progress")
-def two_on_one_site(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
-    """Two processes of one engine, or two workers with a part of its turns each, meet on a site."""
-    roles = {e.name: e.roles for e in target.engines}
-    for s, shape in enumerate(program.shapes):
-        for p, process in enumerate(shape.processes):
-            path, nested = ("shapes", s, "processes", p), isinstance(process.body[0], Loop)
-            for other in shape.processes:
-                if other is process:
-                    continue
-                if other.engine == process.engine:
-                    yield Mutant(put(program, (*path, "rect"), other.rect), target, nested)
-                elif roles[other.engine] == roles[process.engine]:
-                    yield Mutant(put(program, (*path, "engine"), other.engine), target, nested)
-    for w, worker in enumerate(program.workers):
-        rest = (*program.workers[:w], *program.workers[w + 1 :])
-        for cut in range(len(worker.body)):
-            halves = (worker.body[:cut] or worker.body, worker.body[cut:])
-            both = tuple(replace(worker, name=f"{worker.name}.{n}", body=body) for n, body in enumerate(halves))
-            yield Mutant(replace(program, workers=(*rest, *both)), target, False)
-        for other in rest:
-            if other.engine == worker.engine:
-                yield Mutant(put(program, ("workers", w, "rect"), other.rect), target, False)
-
-
 @mistake("indirect write without distinctness", "outside-fragment", "coverage")
 def indirect_write(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
     """A row is stored where an index says, which may say the same twice."""
@@ -206,31 +135,29 @@ def past_exactness(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
     """A sum of integers that is said to be exact, one past what the accumulator or an operand holds."""
     for s in range(len(program.shapes)):
         products = [p for p in edits.steps(program, Compute) if p.path[1] == s and isinstance(p.step.op, MatmulTiles)]
-        if not products or len(program.instances) != 1:
-            continue
-        yield from _claims(program, target, s, products[0].nested)
+        if products:
+            yield from _claims(program, target, s, products[0].nested)
 
 
 def _claims(program: Program, target: SpatialTarget, s: int, nested: bool) -> Iterator[Mutant]:
-    """Fills whose sums pass 2**24 (f32): every leaf an integer of magnitude up to `limit`."""
+    """Fills whose sums pass 2**24 (f32), a little or by far; or by one what eight bits of an operand hold. In blocks by
+    far only: what is a little larger is no integer that they hold.
+    """
     shape = program.shapes[s]
-    k = max((e.size for _, e in _k_spans(shape)), default=1)
-    for limit in (256, 4096, 1 << 13, 1 << 16):
+    sums = [e for spec in shape.spec for e in walk(spec.expr) if isinstance(e, Reduce) and e.extent.is_const]
+    past = isqrt((1 << 24) // max([e.extent.const for e in sums], default=1)) + 1 | 1  # odd, so that sums are
+    bits = ((1 << 8) + 1,) if any(f.dtype == "bf16" for f in shape.formals) else ()
+    blocks = any(block_elements(f.dtype) > 1 for f in shape.formals)
+    for limit in (1 << 13, 1 << 16) if blocks else (past, *bits, 2 * past, 1 << 16):
         fill = Ints(-limit, limit)
         formals = tuple(replace(f, fill=fill) if f.role == "IN" else f for f in shape.formals)
-        bound = {
-            b.tensor for b in program.instances[0].bindings if b.formal in {f.name for f in formals if f.role == "IN"}
-        }
+        reads = {f.name for f in formals if f.role == "IN"}
+        mine = (i for i in program.instances if i.shape == shape.name)
+        bound = {b.tensor for i in mine for b in i.bindings if b.formal in reads}
+        given = tuple(t.name for t in program.tensors if t.role in ("INPUT", "WEIGHT"))
         tensors = tuple(replace(t, fill=fill) if t.name in bound else t for t in program.tensors)
         changed = replace(program, tensors=tensors)
         changed = put(changed, ("shapes", s, "formals"), formals)
         changed = put(changed, ("shapes", s, "numerics"), replace(shape.numerics, exact=True))
-        if k * limit * limit > 1 << 24:
+        if bound <= set(given):
             yield Mutant(signed(changed), target, nested)
-
-
-def _k_spans(shape: Shape) -> Iterator[tuple[str, Span]]:
-    for process in shape.processes:
-        for place in edits.within(process.body, (), 0, (Compute,)):
-            if isinstance(place.step.op, MatmulTiles):
-                yield process.name, place.step.op.k

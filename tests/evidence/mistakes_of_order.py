@@ -53,7 +53,7 @@ def off_by_one_credit(program: Program, target: SpatialTarget) -> Iterator[Mutan
         yield Mutant(put(program, (*path, "ahead"), counter.ahead + 1), target, nested)
 
 
-@mistake("wrong multicast count", "multicast", "balance", "progress")
+@mistake("wrong multicast count", "multicast", "balance", "progress", "replay")
 def wrong_multicast_count(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
     """One member more or fewer than there are: in the send, in the post to them, in the wait for their credits."""
     for place in edits.steps(program, Send, Post):

@@ -6,23 +6,31 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from pavane.ir.program import Program
 from tests.evidence import bases, graphs
-from tests.evidence.caches import cache, gather
+from tests.evidence.blocks import block_floats
+from tests.evidence.caches import cache, gather, gathers_in_sections
 from tests.evidence.classes import CLASSES
+from tests.evidence.epochs import over_epochs, round_and_round
 from tests.evidence.hand import Case, Hand
 from tests.evidence.pipelines import alias_pipeline, fifo_pipeline
+from tests.evidence.places import beside_channels, on_the_sites
 from tests.evidence.products import multicast, product, row_windows
 from tests.evidence.sections import other_sync, products_in_sections, sections, side_by_side
 from tests.evidence.unusual import unusual
 from tests.evidence.verdicts import Outcome, outcome
 
+EPOCHS = 5
+ROUND = "counters over many epochs"
 # Hand-written generators, and how many programs of each at size 1.
 HAND: dict[str, tuple[Callable[[Hand], Case], int]] = {
     "FIFO pipelines": (fifo_pipeline, 600), "alias pipelines": (alias_pipeline, 500), "products": (product, 500),
     "multicast with credits": (multicast, 300), "rows in carries": (row_windows, 400), "sections": (sections, 350),
     "products in sections": (products_in_sections, 150), "sections side by side": (side_by_side, 200),
     "caches": (cache, 300), "gathers": (gather, 300), "other synchronisation": (other_sync, 100),
-    "unusual forms": (unusual, 100),
+    "unusual forms": (unusual, 100), "block floats": (block_floats, 300), "caches over epochs": (over_epochs, 300),
+    ROUND: (round_and_round, 150), "tensors on the sites": (on_the_sites, 250),
+    "beside the channels": (beside_channels, 250), "gathers in sections": (gathers_in_sections, 100),
 }  # fmt: skip
 PASSES = ("passes", 900)
 # Mutants of a class at size 1; more where many of them turn out to be harmless.
@@ -110,7 +118,8 @@ def _done(job: Job) -> Iterator[Outcome | NoProgram]:
     rng = random.Random(f"{job.seed} {job.kind} {job.name} {job.number} {job.base}")
     if job.kind == "hand":
         program, target = HAND[job.name][0](Hand(rng))
-        yield outcome(job.name, job.name, job.number, program, target)
+        epochs = (1 << target.counters.bits) + 2 if job.name == ROUND else _epochs(program)
+        yield outcome(job.name, job.name, job.number, program, target, epochs=epochs)
     elif job.kind == "passes":
         case, why = graphs.compiled(rng)
         if case is None:
@@ -129,4 +138,10 @@ def _mutants(job: Job) -> Iterator[Outcome]:
     for place, mutant in enumerate(CLASSES[job.name].make(*case)):
         if place in job.places and mutant.program != case[0]:
             tags = (job.base, level, "nested" if mutant.nested else "top")
-            yield outcome("mutants", job.name, place, mutant.program, mutant.target, case[0], tags)
+            epochs = _epochs(mutant.program)
+            yield outcome("mutants", job.name, place, mutant.program, mutant.target, case[0], tags, epochs)
+
+
+def _epochs(program: Program) -> int:
+    """How many are run: two, or some more where a cache grows from one to the next."""
+    return EPOCHS if any(tensor.role == "STATE" for tensor in program.tensors) else 2

@@ -53,15 +53,18 @@ def product(hand: Hand) -> Case:
     return _product(hand, chip(hand))
 
 
-def multicast(hand: Hand) -> Case:
-    target = chip(hand)
+def multicast(hand: Hand, target: SpatialTarget | None = None, most: int = 40) -> Case:
+    """`most`: of rows, columns and k."""
+    target = target or chip(hand)
     ways = [way for way, n in (("A", target.grid.width), ("B", target.grid.height)) if n > 1]
     sent = tuple(way for way in ways if hand.chance(0.7)) or tuple(ways[:1])
-    return _product(hand, target, sent=sent)
+    return _product(hand, target, sent=sent, most=most)
 
 
-def _product(hand: Hand, target: SpatialTarget, alias: bool = False, sent: tuple[str, ...] = ()) -> Case:
-    m, k, n = (hand.between(1, 40) for _ in "mkn")
+def _product(
+    hand: Hand, target: SpatialTarget, alias: bool = False, sent: tuple[str, ...] = (), most: int = 40
+) -> Case:
+    m, k, n = (hand.between(1, most) for _ in "mkn")
     bm, bk, bn = (hand.pick(EDGES) for _ in "mkn")
     spread = _owned_by_rows_and_columns(target, m, n, (bm, bn)) if sent else work(hand, target, m, n, (bm, bn))
     kblocks, k_first = -(-k // bk), bk * K

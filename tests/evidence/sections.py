@@ -21,6 +21,7 @@ from pavane.ir.program import (
     Counter,
     Instance,
     Post,
+    Process,
     Program,
     Rect,
     Run,
@@ -53,29 +54,35 @@ class Part:
 
 def sections(hand: Hand) -> Case:
     target = host_chip(hand) if hand.chance(0.35) else chip(hand)
-    return _chain(hand, target, hand.pick(("meet", "meet", "lines"))), target
+    return chain(hand, target, hand.pick(("meet", "meet", "lines"))), target
 
 
 def other_sync(hand: Hand) -> Case:
     target = host_chip(hand) if hand.chance(0.35) else chip(hand)
-    return _chain(hand, target, hand.pick(("start all", "own site"))), target
+    return chain(hand, target, hand.pick(("start all", "own site"))), target
 
 
 def products_in_sections(hand: Hand) -> Case:
     """x -> product -> t -> pointwise -> y, on the product's own chip."""
-    made, target = (multicast if hand.chance(0.5) else product)(hand)
-    (middle,) = made.shapes
-    m, n = middle.spec[0].extents
-    ends = [f.address + f.depth * f.rows * f.cols * 4 for f in middle.fifos] + [
-        c.address + c.rows * c.cols * 4 for c in middle.carries
+    return followed(hand, *(multicast if hand.chance(0.5) else product)(hand))
+
+
+def followed(hand: Hand, made: Program, target: SpatialTarget) -> Case:
+    """A program of one section, whose output a pointwise section reads."""
+    (first,) = made.shapes
+    (output,) = (t for t in made.tensors if t.role == "OUTPUT")
+    m, n = output.shape
+    ends = [f.address + f.depth * f.rows * f.cols * 4 for f in first.fifos] + [
+        c.address + c.rows * c.cols * 4 for c in first.carries
     ]
     start = 0 if hand.chance(0.7) else max(ends)
     last, _ = pointwise_shape(hand, target, "after", m.const, n.const, ("I",), hand.chance(0.5) and target.alias, start)
-    tensors = tuple(replace(t, role="SCRATCH", offset=0) if t.name == "c" else t for t in made.tensors)
+    tensors = tuple(replace(t, role="SCRATCH", offset=0) if t is output else t for t in made.tensors)
     tensors = (*tensors, Tensor("y", shape_of(m, n), "f32", "OUTPUT"))
+    (instance,) = made.instances
     parts = (
-        Part(middle, (("A", "a"), ("B", "b"), ("C", "c"))),
-        Part(last, (("I", "c"), ("O", "y")), boundary=not hand.slip()),
+        Part(first, tuple((b.formal, b.tensor) for b in instance.bindings)),
+        Part(last, (("I", output.name), ("O", "y")), boundary=not hand.slip()),
     )
     return composed(hand, target, parts, tensors, "meet"), target
 
@@ -99,9 +106,9 @@ def side_by_side(hand: Hand) -> Case:
     return composed(hand, target, tuple(parts), tensors), target
 
 
-def _chain(hand: Hand, target: SpatialTarget, sync: Sync) -> Program:
-    """2 to 4 sections; each reads one or two tensors made before it."""
-    count, rows, cols = hand.between(2, 4), hand.between(1, 24), hand.between(1, 40)
+def chain(hand: Hand, target: SpatialTarget, sync: Sync, most: int = 40) -> Program:
+    """2 to 4 sections; each reads one or two tensors made before it. `most`: columns."""
+    count, rows, cols = hand.between(2, 4), hand.between(1, min(24, most)), hand.between(1, most)
     alias = target.alias and hand.chance(0.5)
     made, parts, start = ["x"], [], 0
     shapes: list[Shape] = []
@@ -205,10 +212,22 @@ def _cells(
         for x in range(target.grid.width):
             mine = tuple(
                 (n, p.name) for n, part in enumerate(parts) for p in part.shape.processes
-                if p.engine == engine and site_in(p.rect, (x, y))
+                if p.engine == engine and _stands_on(part.shape, p, (x, y))
             )  # fmt: skip
             runs.setdefault(mine, []).append((x, y))
     return [(r, mine) for mine, sites in runs.items() if mine for r in rectangles(sites)]
+
+
+def _stands_on(shape: Shape, process: Process, site: Site) -> bool:
+    """On the grid, or at a place of the shape's list of sites."""
+    if not shape.sites:
+        return site_in(process.rect, site)
+    return site in shape.sites and site_in(process.rect, (shape.sites.index(site), 0))
+
+
+def meeting(target: SpatialTarget) -> Sync:
+    """How all sites meet: at once, where counters hold two rounds of posts; else by rows, then by columns."""
+    return "meet" if 2 * target.sites <= 1 << (target.counters.bits - 1) else "lines"
 
 
 def _boundary(

@@ -59,6 +59,7 @@ def outcome(
     target: SpatialTarget,
     original: Program | None = None,
     tags: tuple[str, ...] = (),
+    epochs: int = 2,
 ) -> Outcome:
     """Judge and check. `original`: the program that this one was made of; its schedules serve a forger, too.
 
@@ -67,7 +68,7 @@ def outcome(
     same = original is not None and original.graph_digest == program.graph_digest
     start = process_time()
     meant = original if same else None
-    verdict = judge(program, target, seed=number, points=POINTS, interleavings=INTERLEAVINGS, meant=meant)
+    verdict = judge(program, target, number, points=POINTS, interleavings=INTERLEAVINGS, meant=meant, epochs=epochs)
     fault = verdict.fault or _false_digest(program)
     between = process_time()
     refusals = refusals_of(program, target, original)

@@ -1,4 +1,6 @@
-"""The real artefacts that cases begin with: small programs by hand and compiled, on both targets, with certificates."""
+"""The real artefacts that cases begin with, with certificates: small programs by hand and compiled, on both targets; of
+the evidence's, some that have block floats, a growing cache, tensors on the sites, sections along a list of sites.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ from pavane.artefact import Artefact
 from tests.checker.editing import signed
 from tests.checker.two_sections import twice_on_host, twice_on_toy
 from tests.checker_oracle.programs import Case, decoder, host, names, small, toy
+from tests.evidence.bases import base
 
 _DECODER = "decoder_host"
+_OF_EVIDENCE = ("blocks.9", "epochs.9", "places.1", "channels.1")
 _BY_HAND = {
     "twice_on_toy": lambda: (twice_on_toy(toy()), toy()),
     "twice_on_host": lambda: (twice_on_host(host()), host()),
@@ -18,7 +22,7 @@ _BY_HAND = {
 
 
 def seed_names() -> tuple[str, ...]:
-    return (*_BY_HAND, *names(), _DECODER)
+    return (*_BY_HAND, *names(), *_OF_EVIDENCE, _DECODER)
 
 
 @lru_cache
@@ -30,7 +34,16 @@ def _artefact(name: str) -> Artefact:
 def _case(name: str) -> Case:
     if name in _BY_HAND:
         return _BY_HAND[name]()
+    if name in _OF_EVIDENCE:
+        return _drawn(name)
     return decoder("host", "rows") if name == _DECODER else small(name)
+
+
+def _drawn(name: str) -> Case:
+    found = base(name)
+    if found is None:
+        raise LookupError(f"the checker refuses {name}")
+    return found
 
 
 def artefact(name: str | None, rng: random.Random | None = None) -> Artefact:

@@ -3,12 +3,13 @@
     judge(program, target) -> Verdict        safe, or the first fault; not `judged` where it is too large to run
 
 It imports `pavane.ir` and `pavane.targets` only, so it shares nothing with prover, checker, simulator or native. It
-runs the program for a few values of the symbols, two epochs each, with real bounded FIFOs and counters. Every byte has
-a shadow: who wrote and read it last, as vector clocks (so one interleaving shows the races of all that have its order
-of posts), and which element stands there (so a read of garbled, foreign or unwritten bytes is found).
+runs the program for a few values of the symbols, two or more epochs each (positions move as the launch allows), with
+real bounded FIFOs and counters that compare modulo their bits. Every byte has a shadow: who wrote and read it last, as
+vector clocks (so one interleaving shows the races of all that have its order of posts), and which element or block
+stands there (so a read of garbled, foreign or unwritten bytes is found).
 
 Every element of memory holds a **term**, an expression over what the launcher put into the tensors, and its number for
-the data of this run. In every program that is judged, at every point of the symbols and in both epochs, every element
+the data of this run. In every program that is judged, at every point of the symbols and in all epochs, every element
 that a store writes is compared with the section's spec, which `meaning` evaluates on its own: their terms must be equal
 under the laws that `laws` lists, for whatever data; so no tolerance and no coincidence of the data hides a wrong one.
 Numbers serve for what is a matter of numbers: indices that are read at run time, integers that must fit their type,
@@ -24,7 +25,8 @@ wrong. The order of a sum is no matter of terms; that a contraction takes its bl
     laws     which terms are equal          record   terms written out            expressions
     data     what is in memory at launch    meaning  specs                        comparison  of terms and numbers
     expand   workers as lists of steps      compute  ops                          machine  interleavings
-    chip     what the target does not have          contract what no program may say          judge    the verdict
+    rounding what types hold of numbers             homes    where tensors lie                chip     what it lacks
+    contract what no program may say                judge    the verdict
 """
 
 from __future__ import annotations

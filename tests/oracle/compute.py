@@ -8,34 +8,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
 
 from pavane.ir.expr import At, Indirect, names, walk
-from pavane.ir.program import Compute, Formal, Generic, Init, Load, MatmulTiles, Program, Ref, Send, Span, Store, Window
+from pavane.ir.program import (
+    Compute,
+    Formal,
+    Generic,
+    Init,
+    Load,
+    MatmulTiles,
+    Program,
+    Ref,
+    Send,
+    Shape,
+    Span,
+    Store,
+    Window,
+)
 from pavane.ir.types import block_elements, row_bytes
-from tests.oracle.cells import CELL, Cells, cells, constants, unwritten
+from tests.oracle.cells import CELL, Cells, constants
 from tests.oracle.comparison import require_same, rounding_scale
 from tests.oracle.expand import Action, Context, sites_of
 from tests.oracle.expressions import RANGE, Scope, over, value_of
 from tests.oracle.laws import Laws
 from tests.oracle.meaning import Expected, extents
+from tests.oracle.rounding import claims_exactness, held, summed
 from tests.oracle.spaces import Box, Fault, Space
 
 if TYPE_CHECKING:
     from tests.oracle.machine import Machine, Slot
-
-_STORED = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-
-
-def rounded(numbers: np.ndarray, dtype: str) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return numbers.astype(_STORED[dtype]).astype(float) if dtype in _STORED else numbers
-
-
-def held(values: Cells, dtype: str) -> Cells:
-    """As a type holds them: numbers are rounded, terms are what they are."""
-    return cells(rounded(values["number"], dtype), values["term"])
 
 
 class Effects:
@@ -45,6 +47,7 @@ class Effects:
         self, program: Program, tensors: dict[str, tuple[Space | None, int]], symbols: dict[str, int], laws: Laws
     ) -> None:
         self.program, self.tensors, self.symbols, self.laws = program, tensors, symbols, laws
+        self.rounds = claims_exactness(program)
         self.expected: list[dict[str, Expected]] = []
         self.stored: dict[tuple[int, str], np.ndarray] = {}
         self.summed: dict[tuple, dict[str, np.ndarray]] = {}
@@ -136,14 +139,16 @@ class Effects:
         source = _box(slot, 0, len(bases), 0, cols)
         values = self._through(slot.through, source.read(f"a store to {step.tensor}"))
         touches.append((source.space, source.covered, False, thread))
+        meant = self._compare(action.context, formal, step.window, starts, values)
+        values = held(meant, formal.dtype) if self.rounds else values  # equal terms: the same number to the last bit
         for place in [space] if space is not None else machine.all_memories():
             target = Box(place, tuple(bases), col, cols, formal.dtype)
             target.write(values)
             touches.append((place, target.covered, True, thread))
-        self._compare(action.context, formal, step.window, starts, values)
         return touches
 
-    def _compare(self, context: Context, formal: Formal, window: Window, starts: list[int], values: Cells) -> None:
+    def _compare(self, context: Context, formal: Formal, window: Window, starts: list[int], values: Cells) -> Cells:
+        """With what the spec says, which is returned."""
         want = self.expected[context.index].get(formal.name)
         if want is None:
             raise Fault(
@@ -161,6 +166,7 @@ class Effects:
             raise Fault(f"wrong place: {where} is stored at {starts}, of which its spec says nothing")
         scale = rounding_scale(want.values, context.shape.numerics.exact)
         require_same(values, wanted, scale, self.laws.record, f"{where}, stored at {starts}")
+        return wanted
 
     def _send(self, machine: Machine, i: int, action: Action) -> list:
         step, site, thread = action.step, machine.tasks[i].site, machine.task_count + i
@@ -235,13 +241,13 @@ class Effects:
         if binding is None:
             raise Fault(f"misuse: {formal.name} is bound to nothing")
         space, base = self.tensors[binding.tensor]
+        if any(n % block_elements(formal.dtype) for n in (starts[-1], window.size[-1], sizes[-1])):
+            raise Fault(f"misuse: a window of {formal.name} cuts a block")
         if not all(sizes):
             return space, [], 0, 0
         if min(starts) < 0:
             raise Fault(f"out of bounds: a window of {formal.name} starts at {starts}")
         pitch = row_bytes(formal.dtype, shape[-1])
-        if starts[-1] % block_elements(formal.dtype) or sizes[-1] % block_elements(formal.dtype):
-            raise Fault(f"misuse: a window of {formal.name} cuts a block")
         lines = []
         for r in range(sizes[window.row] if window.row >= 0 else 1):
             line = 0
@@ -278,6 +284,8 @@ class Effects:
     def _compute(self, machine: Machine, i: int, action: Action) -> list:
         op, env = action.step.op, action.env
         rows, cols = _length(op.rows, env), _length(op.cols, env)
+        if isinstance(op, Generic):
+            _require_whole_blocks(action.context.shape, op, cols, env)
         if any(_length(g, env) == 0 for g in op.guard):
             self._forget(machine, i, action, rows, cols)
             return []
@@ -289,8 +297,6 @@ class Effects:
         if isinstance(op, Generic):
             values = self._generic(machine, i, action, rows, cols, touches)
             self.summed.pop((machine.tasks[i].site, action.context.shape.name, op.dst.name), None)
-            if op.dst.col.evaluate(env) % block_elements(slot.dtype) or cols % block_elements(slot.dtype):
-                raise Fault("misuse: a Generic writes a part of a block")
         else:
             k = _length(op.k, env)
             b_rows, b_cols = (cols, k) if op.transposed else (k, cols)
@@ -301,7 +307,8 @@ class Effects:
                 raise Fault("misuse: a product reads its own destination")
             old = self._operand(machine, i, action, op.dst, rows, cols, touches)
             _, added = self.laws.product(("r", "k"), a, ("c", "k") if op.transposed else ("k", "c"), b, "k")
-            values = self.laws.function("add", [old, added], old["number"] + added["number"])
+            sums = summed(op, old["number"], a["number"], b["number"]) if exact else old["number"] + added["number"]
+            values = self.laws.function("add", [old, added], sums)
         box = _box(slot, op.dst.row.evaluate(env), rows, op.dst.col.evaluate(env), cols)
         _require_integers(values["number"], slot.dtype, op.dst.name)
         box.write(held(values, slot.dtype) if exact else values)
@@ -346,8 +353,7 @@ class Effects:
         slot = self._buffer(machine, i, action.context, op.dst.name, written=True)
         row, col = op.dst.row.evaluate(env), op.dst.col.evaluate(env)
         if min(row, col) >= 0 and row + rows <= len(slot.rows) and col + cols <= slot.width:
-            box = _box(slot, row, rows, col, cols)
-            box.space.owner[box.covered[: box.first.size * box.size]] = -1
+            _box(slot, row, rows, col, cols).forget()
 
     def _operand(
         self, machine: Machine, i: int, action: Action, ref: Ref, rows: int, cols: int, touches: list
@@ -356,9 +362,12 @@ class Effects:
         if not rows or not cols:
             return np.zeros((rows, cols), CELL)
         row, col = ref.row.evaluate(action.env), ref.col.evaluate(action.env)
-        out = self._through(slot.through, _read(slot, row, rows, col, cols, ref.name, touches))
+        box = _box(slot, row, rows, col, cols)
+        touches.append((box.space, box.covered, False, -1))
+        out = self._through(slot.through, box.read(ref.name))
         taken = dict(action.context.shape.numerics.operands).get(slot.formal)
-        return held(out, taken) if taken and action.context.shape.numerics.exact else out
+        rounds = taken and action.context.shape.numerics.exact and block_elements(taken) == 1
+        return held(out, taken) if rounds else out
 
     def _generic(self, machine: Machine, i: int, action: Action, rows: int, cols: int, touches: list) -> Cells:
         op, env = action.step.op, action.env
@@ -372,13 +381,11 @@ class Effects:
             if not r.size:
                 return np.zeros(r.shape, CELL)
             r0, c0 = int(r.min()), int(c.min())
-            seen: list = []
-            block = _read(slot, r0, int(r.max()) - r0 + 1, c0, int(c.max()) - c0 + 1, at.name, seen, holes=True)
-            touches.extend(seen)
-            values = self._through(slot.through, block[r - r0, c - c0])
-            if np.isnan(values["number"]).any() and _garbled(slot, r, c):
+            box = _box(slot, r0, int(r.max()) - r0 + 1, c0, int(c.max()) - c0 + 1)
+            touches.append((box.space, box.covered, False, -1))
+            if not box.present()[r - r0, c - c0].all():
                 raise Fault(f"unwritten or garbled bytes: an op reads {at.name}")
-            return values
+            return self._through(slot.through, box.space.value[box.cells[r - r0, c - c0]])
 
         for node in walk(op.expr):
             if isinstance(node, At) and node.name in own:
@@ -393,6 +400,15 @@ def _require_integers(values: np.ndarray, dtype: str, name: str) -> None:
         low, high = RANGE[dtype]
         if not ((values == np.trunc(values)) & (values >= low) & (values <= high)).all():
             raise Fault(f"wrong value: {name} of {dtype} does not hold what is assigned to it")
+
+
+def _require_whole_blocks(shape: Shape, op: Generic, cols: int, env: dict[str, int]) -> None:
+    """Columns that are written in blocks begin and end at whole ones, whether they are clipped, or any are left."""
+    dtype = next(b.dtype for b in (*shape.fifos, *shape.carries) if b.name == op.dst.name)
+    if any(edge % block_elements(dtype) for edge in (op.dst.col.evaluate(env), op.cols.size, cols)):
+        raise Fault(
+            f"misuse: {cols} of {op.cols.size} columns at {op.dst.col.evaluate(env)} of {op.dst.name} cut a block"
+        )
 
 
 def _require_same_place(
@@ -420,29 +436,6 @@ def _box(slot: Slot, row: int, rows: int, col: int, cols: int) -> Box:
     return Box(part[0][0], tuple(address for _, address in part), col, cols, slot.dtype)
 
 
-def _read(slot: Slot, row: int, rows: int, col: int, cols: int, name: str, touches: list, holes: bool = False) -> Cells:
-    box = _box(slot, row, rows, col, cols)
-    touches.append((box.space, box.covered, False, -1))
-    if not holes:
-        return box.read(name)
-    spots = box.first.ravel()
-    owned = box.space.owner[box.covered[: spots.size * box.size].reshape(spots.size, box.size)]
-    good = (owned == spots[:, None]).all(1).reshape(box.first.shape)
-    return np.where(good, box.space.value[box.first], unwritten(()))
-
-
-def _garbled(slot: Slot, r: np.ndarray, c: np.ndarray) -> bool:
-    """Is an element among these not there (as opposed to a number that is none)?"""
-    for row in np.unique(r):
-        columns = np.unique(c[r == row])
-        space, address = slot.rows[int(row)]
-        for col in columns:
-            box = Box(space, (address,), int(col), 1, slot.dtype)
-            if (box.space.owner[box.covered[: box.size]] != box.first.ravel()[0]).any():
-                return True
-    return False
-
-
 def _whole(slot: Slot) -> tuple[Space, np.ndarray]:
     space, address = slot.rows[0]
     return space, np.arange(address, address + len(slot.rows) * row_bytes(slot.dtype, slot.width))
@@ -450,12 +443,16 @@ def _whole(slot: Slot) -> tuple[Space, np.ndarray]:
 
 def _copy(source: Slot, sink: Slot) -> None:
     (one, bytes_one), (other, bytes_other) = _whole(source), _whole(sink)
-    other.value[bytes_other] = one.value[bytes_one]
+    other.value[_cells(bytes_other)] = one.value[_cells(bytes_one)]
     shift = bytes_other[0] - bytes_one[0]
     owner = one.owner[bytes_one]
     other.owner[bytes_other] = np.where(owner >= 0, owner + shift, -1)
     other.kind[bytes_other] = one.kind[bytes_one]
     sink.origin, sink.formal = source.origin, source.formal
+
+
+def _cells(covered: np.ndarray) -> slice:
+    return slice(2 * int(covered[0]), 2 * int(covered[-1]) + 2)
 
 
 def _offset(dtype: str, col: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -12,22 +13,28 @@ from pavane.ir.expr import Indirect
 from pavane.ir.program import Load, Loop, Program, Store, Tensor
 from pavane.ir.types import Const, Ints, block_elements, row_bytes
 from tests.oracle.cells import Cells, constants, unwritten
-from tests.oracle.compute import Effects, rounded
+from tests.oracle.compute import Effects
 from tests.oracle.laws import Laws
 from tests.oracle.machine import Machine
 from tests.oracle.meaning import Values, extents
-from tests.oracle.spaces import KINDS, Space, header_bytes
+from tests.oracle.rounding import rounded
+from tests.oracle.spaces import Box, Space
 
 Symbols = dict[str, int]
 
 
+Integers = Literal["mixed", "largest", "odd", "small"]
+
+
 @dataclass(frozen=True)
 class Draw:
-    """Where numbers and leaves come from. `extreme`: integers are as large as their fills allow, or one less."""
+    """Where numbers and leaves come from. `integers`, of what a fill allows: half of them the largest; nearly all; as
+    many that are one less; of a magnitude of two at most.
+    """
 
     rng: np.random.Generator
     laws: Laws
-    extreme: bool
+    integers: Integers = "mixed"
 
 
 def first_data(program: Program, symbols: Symbols, draw: Draw) -> Values:
@@ -81,15 +88,41 @@ def _elements(program: Program, tensor: Tensor, rows: int, symbols: Symbols, dra
 
 
 def _numbers(program: Program, tensor: Tensor, count: int, draw: Draw) -> np.ndarray:
+    """As the tensor's type holds them. Integers in blocks: some blocks have small ones, and what a block does not hold
+    beside its largest is none of the tensor's.
+    """
     limits = (tensor.fill.lo, tensor.fill.hi) if isinstance(tensor.fill, Ints) else _index_range(program, tensor.name)
+    if limits is None and tensor.dtype == "q8_0":
+        return _scaled_quants(count, draw.rng)
     if limits is None:
         return rounded(draw.rng.standard_normal(count), tensor.dtype)
-    largest = max(limits, key=abs)
-    if draw.extreme and limits[0] < limits[1]:
-        return largest - np.sign(largest) * (draw.rng.random(count) < 0.125)
-    numbers = draw.rng.integers(limits[0], limits[1] + 1, count).astype(float)
-    numbers[draw.rng.random(count) < 0.5] = largest
+    numbers, block = _integers(limits, count, draw), block_elements(tensor.dtype)
+    if block > 1:
+        less = _integers((max(limits[0], -3), min(limits[1], 3)), count, draw)
+        numbers = np.where(np.repeat(draw.rng.random(count // block) < 0.5, block), less, numbers)
+        numbers[rounded(numbers, tensor.dtype) != numbers] = 0.0
     return numbers
+
+
+def _integers(limits: tuple[int, int], count: int, draw: Draw) -> np.ndarray:
+    largest, rng = max(limits, key=abs), draw.rng
+    if limits[0] == limits[1]:
+        return np.full(count, float(largest))
+    if draw.integers in ("largest", "odd"):
+        return largest - np.sign(largest) * (rng.random(count) < (0.125 if draw.integers == "largest" else 0.5))
+    if draw.integers == "small" and limits[0] <= 2 and limits[1] >= -2:
+        return rng.integers(max(limits[0], -2), min(limits[1], 2) + 1, count).astype(float)
+    numbers = rng.integers(limits[0], limits[1] + 1, count).astype(float)
+    numbers[rng.random(count) < 0.5] = largest
+    return numbers
+
+
+def _scaled_quants(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Blocks of q8_0 as any quantiser may leave them: some have no quant of 127, so that rounding anew changes them."""
+    shape = (count // block_elements("q8_0"), block_elements("q8_0"))
+    scales = rounded(0.02 * rng.standard_normal((shape[0], 1)), "f16")
+    largest = rng.integers(1, 128, (shape[0], 1))
+    return (scales * rng.integers(-largest, largest + 1, shape)).ravel()
 
 
 def _index_range(program: Program, tensor: str) -> tuple[int, int] | None:
@@ -112,12 +145,10 @@ def _indirects(body: tuple) -> Iterator[Indirect]:
 
 
 def _lay(space: Space, base: int, tensor: Tensor, flat: Cells, symbols: Symbols) -> None:
+    """The rows that have numbers."""
     width = extents(tensor.shape, symbols)[-1]
-    spots = np.flatnonzero(~np.isnan(flat["number"]))
-    line, col, block = spots // width, spots % width, block_elements(tensor.dtype)
-    size = row_bytes(tensor.dtype, 1) if block == 1 else 1
-    first = base + line * row_bytes(tensor.dtype, width) + col // block * row_bytes(tensor.dtype, block)
-    first += header_bytes(tensor.dtype) + col % block * size
-    space.value[first] = flat[spots]
-    space.kind[first] = KINDS[tensor.dtype]
-    space.owner[(first[:, None] + np.arange(size)).ravel()] = np.repeat(first, size)
+    rows = flat[: flat.size // width * width].reshape(-1, width)
+    there = np.flatnonzero(~np.isnan(rows["number"]).any(1))
+    if there.size:
+        bases = base + there * row_bytes(tensor.dtype, width)
+        Box(space, tuple(bases.tolist()), 0, width, tensor.dtype).write(rows[there])

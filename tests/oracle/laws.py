@@ -12,7 +12,8 @@ Equal are, whatever the data, terms that can be turned into each other by
     select           of a condition that is a constant, the branch; else c' a + (1 - c') b where c' says whether c is 0
     constants        a loop variable, a symbol, a coordinate of a site, a carry's initial value, an element of a tensor
                      with a constant fill is a number; comparisons, round and cast of numbers are computed
-    storage          slots, carries and tensors hold what was put into them: types round, they do not change the meaning
+    storage          slots, carries and tensors hold what was put into them: types round, they do not change the
+                     meaning. Elements of a block are put there all at once, and stand there as long as all of it does
 
 and by nothing else: round, cast, log, sqrt, sin, cos, tanh and erf are functions that are known to be equal of equal
 arguments only, and an element read through an index is a function of the index and of the element. So it is a term of

@@ -98,6 +98,11 @@ class Signal:
     arrived: list[tuple[int, np.ndarray]] = field(default_factory=list)
     waiters: set[str] = field(default_factory=set)
 
+    def passes(self, n: int) -> bool:
+        """Does a wait for n further posts end? As the chip compares: with so many bits, and round the end of them."""
+        ahead_by = self.ahead + self.posted - (self.consumed + n)
+        return ahead_by % (1 << self.bits) < 1 << (self.bits - 1)
+
 
 def tensor_bytes(tensor: Tensor, program: Program) -> int:
     """The most that it takes for any value of the symbols."""
@@ -280,8 +285,7 @@ class Machine:
             queue = self.queue(context, site, step.fifo)
             return queue.held or queue.pushed > queue.popped
         if isinstance(step, Wait):
-            signal = self.signal(context, site, step.counter)
-            return signal.ahead + signal.posted >= signal.consumed + step.n
+            return self.signal(context, site, step.counter).passes(step.n)
         return True
 
     def _step(self, i: int, action: Action) -> None:

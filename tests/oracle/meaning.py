@@ -11,6 +11,7 @@ from pavane.ir.program import Formal, Instance, Program, Shape, Tensor
 from tests.oracle.cells import Cells, unwritten
 from tests.oracle.expressions import Scope, over, value_of
 from tests.oracle.laws import Laws
+from tests.oracle.rounding import held
 from tests.oracle.spaces import Fault
 
 Values = dict[str, Cells]
@@ -28,16 +29,22 @@ def extents(shape: tuple, symbols: dict[str, int]) -> tuple[int, ...]:
     return tuple(e.evaluate(symbols) for e in shape)
 
 
-def expectations(program: Program, memory: Values, symbols: dict[str, int], laws: Laws) -> list[dict[str, Expected]]:
-    """Evaluate all instances in order; `memory` (flat arrays by tensor, NaN where unwritten) is updated."""
+def expectations(
+    program: Program, memory: Values, symbols: dict[str, int], laws: Laws, rounds: bool
+) -> list[dict[str, Expected]]:
+    """Evaluate all instances in order; `memory` (flat arrays by tensor, NaN where unwritten) is updated. `rounds`: with
+    numbers that the tensors' types hold.
+    """
     out = []
     for instance in program.instances:
         shape = next(s for s in program.shapes if s.name == instance.shape)
         results = _instance(program, instance, shape, memory, symbols, laws)
         for formal, expected in results.items():
-            flat = memory[_bound(program, instance, formal).name]
+            tensor = _bound(program, instance, formal)
+            flat = memory[tensor.name]
             part = flat[: expected.values.size]
-            part[expected.mask.ravel()] = expected.values.ravel()[expected.mask.ravel()]
+            left = held(expected.values, tensor.dtype) if rounds else expected.values
+            part[expected.mask.ravel()] = left.ravel()[expected.mask.ravel()]
         out.append(results)
     return out
 

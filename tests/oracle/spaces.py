@@ -1,26 +1,25 @@
 """Bytes and their shadows.
 
-A `Space` is one address range: the local memory of a site, a tensor, or the SCRATCH arena. An element lives at the
-address of its first byte; `owner` says, per byte, which element covers it, `kind` of which type, so that a read of
-anything but a whole element of its type is a fault.
+A `Space` is one address range: the local memory of a site, a tensor, or the SCRATCH arena. What is written whole is a
+unit: an element, or of a type in blocks a block, whose elements share a scale or an exponent. `owner` says, per byte,
+which unit covers it, by the address of its first byte, `kind` of which type. So a read of an element whose unit has
+lost a byte, or is of another type, is a fault, and so is a write of a part of a block.
+
+An element's cell stands at twice its address, or one after that: two elements of bfp4 share a byte.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from pavane.ir.types import block_elements, row_bytes
 from tests.oracle.cells import CELL, Cells
 
-KINDS = {"f32": 1, "f16": 2, "bf16": 3, "i8": 4, "i32": 5, "q8_0": 6, "bfp8": 7}
-
-
-def header_bytes(dtype: str) -> int:
-    """What a block has before its elements of one byte each: a scale, an exponent."""
-    block = block_elements(dtype)
-    return row_bytes(dtype, block) - block if block > 1 else 0
+KINDS = {"f32": 1, "f16": 2, "bf16": 3, "i8": 4, "i32": 5, "q8_0": 6, "bfp8": 7, "bfp4": 8}
+_HALVES = {"q8_0": 2, "bfp8": 2, "bfp4": 1}  # of a byte, an element of a block
 
 
 class Fault(Exception):
@@ -34,7 +33,7 @@ class Space:
         self.name = name
         self.size = size
         self.threads = threads
-        self.value = np.zeros(size, CELL)
+        self.value = np.zeros(2 * size, CELL)
         self.owner = np.full(size, -1, np.int64)
         self.kind = np.zeros(size, np.int8)
         self.forget_clocks()
@@ -64,44 +63,63 @@ class Space:
             self.readers.setdefault(thread, np.zeros(self.size, np.int64))[covered] = clock
 
 
+class Addresses(NamedTuple):
+    """Where the elements of a rectangle have their cells, which unit each is part of, where units begin, their bytes
+    (unit after unit), and whether the rectangle covers them whole.
+    """
+
+    cells: np.ndarray
+    unit_of: np.ndarray
+    units: np.ndarray
+    covered: np.ndarray
+    whole: bool
+
+
 class Box:
-    """A rectangle of elements in a space, one base address a row: `first` are the elements' addresses, [rows, cols]."""
+    """A rectangle of elements in a space, one base address a row."""
 
     def __init__(self, space: Space, bases: tuple[int, ...], col: int, cols: int, dtype: str) -> None:
         self.space = space
         self.dtype = dtype
-        self.first, self.covered, self.size = _addresses(bases, col, cols, dtype)
+        self.cells, self.unit_of, self.units, self.covered, self.whole = _addresses(bases, col, cols, dtype)
         if self.covered.size and (self.covered.min() < 0 or self.covered.max() >= space.size):
             place = f"bytes {self.covered.min()} to {self.covered.max()} of {space.name}"
             raise Fault(f"out of bounds: {place}, which has {space.size}")
 
+    def present(self) -> np.ndarray:
+        """Which elements are there: all bytes of their unit are its own, and it is of the type."""
+        owned = self.space.owner[self.covered].reshape(self.units.size, -1) == self.units[:, None]
+        right = self.space.kind[self.units] == KINDS[self.dtype]
+        return (owned.all(1) & right)[self.unit_of]
+
     def read(self, who: str) -> Cells:
-        spots = self.first.ravel()
-        owned = self.space.owner[self.covered[: spots.size * self.size].reshape(spots.size, self.size)]
-        if not ((owned == spots[:, None]).all() and (self.space.kind[spots] == KINDS[self.dtype]).all()):
+        if not self.present().all():
             raise Fault(f"unwritten or garbled bytes: {who} reads {self.space.name}")
-        return self.space.value[self.first]
+        return self.space.value[self.cells]
 
     def write(self, values: Cells) -> None:
-        """Elements that lose a byte are gone."""
-        spots = self.first.ravel()
-        mine = self.covered[: spots.size * self.size]
-        self.space.owner[mine] = np.repeat(spots, self.size)
-        self.space.kind[mine] = KINDS[self.dtype]
-        self.space.value[spots] = np.broadcast_to(values, self.first.shape).ravel()
+        """Units that lose a byte are gone."""
+        if not self.whole:
+            raise Fault(f"misuse: a part of a block of {self.dtype} is written in {self.space.name}")
+        self.space.owner[self.covered] = np.repeat(self.units, self.covered.size // self.units.size)
+        self.space.kind[self.units] = KINDS[self.dtype]
+        self.space.value[self.cells] = np.broadcast_to(values, self.cells.shape)
+
+    def forget(self) -> None:
+        """Nothing is there any more."""
+        self.space.owner[self.covered] = -1
 
 
 @lru_cache(maxsize=8192)
-def _addresses(bases: tuple[int, ...], col: int, cols: int, dtype: str) -> tuple[np.ndarray, np.ndarray, int]:
-    """(first bytes [rows, cols]; all bytes, of elements first, then of blocks' headers; bytes an element)."""
-    block = block_elements(dtype)
-    starts = np.array(bases, np.int64)
-    columns = np.arange(col, col + cols)
-    if block == 1:
-        size = row_bytes(dtype, 1)
-        first = starts[:, None] + size * columns
-        return first, (first.ravel()[:, None] + np.arange(size)).ravel(), size
-    per = row_bytes(dtype, block)
-    first = starts[:, None] + columns // block * per + header_bytes(dtype) + columns % block
-    headers = (starts[:, None] + np.unique(columns // block) * per).ravel()
-    return first, np.concatenate([first.ravel(), *(headers + n for n in range(header_bytes(dtype)))]), 1
+def _addresses(bases: tuple[int, ...], col: int, cols: int, dtype: str) -> Addresses:
+    block, starts = block_elements(dtype), np.array(bases, np.int64)[:, None]
+    size, columns = row_bytes(dtype, block), np.arange(col, col + cols)
+    first, last = col // block, -(-(col + cols) // block)
+    units = (starts + np.arange(first, last) * size).ravel()
+    unit_of = np.arange(len(bases))[:, None] * (last - first) + columns // block - first
+    cells = 2 * (starts + columns // block * size)
+    if block > 1:
+        halves = _HALVES[dtype]
+        cells = cells + (2 * size - block * halves) + columns % block * halves  # behind the scale or the exponent
+    covered = (units[:, None] + np.arange(size)).ravel()
+    return Addresses(cells, unit_of, units, covered, not col % block and not (col + cols) % block)
