@@ -21,7 +21,7 @@ import pavane as pv
 from pavane import native
 from pavane.frontends.models import fetch
 from pavane.frontends.tokenizer import read_tokenizer
-from pavane.tensor_graph.reference import decoder_reference
+from pavane.tensor_graph.decoder_reference import decoder_reference
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 import pavane as pv
 from pavane import native
-from pavane.tensor_graph.reference import quantise_q8
+from pavane.tensor_graph.q8 import quantise_q8
 
 WIDE, NARROW = 8192, 2048
 SHAPES = {"a": (WIDE, NARROW), "b": (WIDE, NARROW), "c": (NARROW, WIDE)}

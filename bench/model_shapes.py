@@ -12,7 +12,7 @@ from typing import Any
 from pavane.frontends.deploy import deployed_dtype
 from pavane.ir.types import StoredWeights, row_bytes
 from pavane.passes.decoder_tensors import expected_weights
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
 
 
 def decoder_config(**figures: Any) -> DecoderConfig:

@@ -20,7 +20,7 @@ import pavane as pv
 from pavane.frontends.gguf import read_gguf
 from pavane.frontends.models import fetch
 from pavane.ir.types import STORED_WEIGHTS, block_elements, row_bytes
-from pavane.tensor_graph.reference import decoder_reference
+from pavane.tensor_graph.decoder_reference import decoder_reference
 
 HEADINGS = ("weights", "bits", "mean KL", "centred RMS", "top-1", "top-1 where clear", "native from its reference, RMS")
 

@@ -11,8 +11,8 @@ from pavane.ir.program import Program
 from pavane.passes.decoder_tensors import expected_weights
 from pavane.sim import Simulator
 from pavane.targets.descriptor import SpatialTarget
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
-from pavane.tensor_graph.reference import quantise_q8
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.q8 import quantise_q8
 
 Arrays = dict[str, np.ndarray]
 

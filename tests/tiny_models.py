@@ -18,7 +18,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
 from pavane.frontends.gguf import decoder_roles
-from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.decoder import DecoderConfig
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TOKENIZER_ROOM = len(CONTROL_TOKENS) + 256

@@ -12,12 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pavane.api import Gguf, Source, as_target, check, compile, decoder, gguf, graph, op
+    from pavane.api import Gguf, Source, as_target, check, compile, decoder, gguf, graph, op, show, simulate
     from pavane.ir.program import Program
-    from pavane.ir.text import show
     from pavane.ir.types import Const, Floats, Ints
     from pavane.reject import SpatialReject
-    from pavane.sim import simulate
     from pavane.tensor_graph.graph import Graph
 
 _HOMES = {
@@ -36,8 +34,8 @@ _HOMES = {
     "gguf": "pavane.api",
     "graph": "pavane.api",
     "op": "pavane.api",
-    "show": "pavane.ir.text",
-    "simulate": "pavane.sim",
+    "show": "pavane.api",
+    "simulate": "pavane.api",
 }
 
 __all__ = [

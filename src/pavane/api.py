@@ -4,15 +4,16 @@ cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from pavane.frontends.deploy import FORM, DeployedModel, Progress, deployment
+from pavane.frontends.deploy import FORM, DeployedModel, deployment
 from pavane.frontends.gguf import read_gguf
+from pavane.frontends.progress import Progress
 from pavane.ir.digest import digest
 from pavane.ir.program import Program
 from pavane.ir.types import CONTRACTS, Contract, DType, Fill, Ints, StoredWeights
@@ -20,11 +21,12 @@ from pavane.reject import ArgumentReject
 from pavane.targets.check import check_target
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
 from pavane.tensor_graph.graph import Graph
 
 if TYPE_CHECKING:
     from pavane.pipeline import Observer
+    from pavane.sim import SimResult
     from pavane.verify.check import Report
 
 DEFAULT_CONTEXT = 2048
@@ -52,7 +54,8 @@ def compile(
 
     if not isinstance(source, Source):
         raise ArgumentReject(
-            f"{type(source).__name__} is no source", remedy="pv.op(text), pv.graph(graph) or pv.gguf(path).decode()"
+            f"cannot compile a {type(source).__name__}",
+            remedy="give pv.op(text), pv.graph(graph) or pv.gguf(path).decode()",
         )
     chip = as_target(target, cores)
     return compile_sections(source.name, source.sections(chip), chip, observer, source.beside(chip))
@@ -62,7 +65,46 @@ def check(program: Program, target: str | Path | SpatialTarget = "host", cores: 
     """The independent checker: what it established, or a NotProven that names every broken obligation."""
     from pavane.verify.check import check as check_program
 
-    return check_program(program, as_target(target, cores))
+    return check_program(_program(program), as_target(target, cores))
+
+
+def simulate(
+    program: Program,
+    target: str | Path | SpatialTarget = "host",
+    *,
+    tensors: Mapping[str, np.ndarray] | None = None,
+    symbols: Mapping[str, int] | None = None,
+    epochs: int = 1,
+    functional: bool = True,
+    timing: bool = True,
+    trace: bool = False,
+) -> SimResult:
+    """Launch a program on its simulated chip: numbers (`functional`) and time (`timing`); see `pavane.sim.simulate`."""
+    from pavane.sim import simulate as launch
+
+    return launch(
+        _program(program),
+        as_target(target),
+        tensors=tensors,
+        symbols=symbols,
+        epochs=epochs,
+        functional=functional,
+        timing=timing,
+        trace=trace,
+    )
+
+
+def show(program: Program) -> str:
+    """The program as people read it."""
+    from pavane.ir.text import show as text_of
+
+    return text_of(_program(program))
+
+
+def _program(given: Program) -> Program:
+    if not isinstance(given, Program):
+        raise ArgumentReject(f"a {type(given).__name__} is not a program", remedy="give what pv.compile returns")
+    return given
 
 
 def as_target(target: str | Path | SpatialTarget, cores: int | None = None) -> SpatialTarget:
@@ -75,6 +117,8 @@ def as_target(target: str | Path | SpatialTarget, cores: int | None = None) -> S
 
 def graph(authored: Graph) -> Source:
     """A graph authored by hand."""
+    if not isinstance(authored, Graph):
+        raise ArgumentReject(f"a {type(authored).__name__} is not a graph", remedy="build one with pv.Graph(name)")
 
     def sections(target: SpatialTarget) -> tuple[Program, ...]:
         from pavane.passes.from_tensor_op import from_tensor_op
@@ -92,7 +136,9 @@ def op(text: str) -> Source:
     claimed).
     """
     if not isinstance(text, str):
-        raise ArgumentReject(f"{type(text).__name__} is no text of an op", remedy="matmul:33,65,31, say")
+        raise ArgumentReject(
+            f"an op is written as text, not as a {type(text).__name__}", remedy="give 'matmul:33,65,31', say"
+        )
     kind, _, rest = text.partition(":")
     sizes, _, type_name = rest.partition(":")
     if kind != "matmul" or type_name not in ("", *_OP_TYPES):
@@ -125,7 +171,7 @@ def _sizes(text: str, sizes: str) -> tuple[int, int, int]:
         raise ArgumentReject(f"the sizes of {text!r} are not three numbers", remedy="matmul:33,65,31, say")
     m, k, n = (int(part) for part in parts)
     if min(m, k, n) < 1 or max(m, k, n) > _MOST_EXTENT:
-        raise ArgumentReject(f"a size of {text!r} is out of range", needed=f"1 to {_MOST_EXTENT}")
+        raise ArgumentReject(f"a size of {text!r} is out of range", remedy=f"sizes from 1 to {_MOST_EXTENT}")
     return m, k, n
 
 
@@ -229,7 +275,9 @@ def gguf(
     directory) or block floats, for chips that take them.
     """
     if not isinstance(path, str | Path):
-        raise ArgumentReject(f"{type(path).__name__} is no path of a GGUF file")
+        raise ArgumentReject(
+            f"a model file is named by its path, not by a {type(path).__name__}", remedy="give a str or a Path"
+        )
     if contract not in CONTRACTS:
         raise ArgumentReject(f"no contract is named {contract!r}", remedy=" or ".join(CONTRACTS))
     deployed = deployment(read_gguf(path), cache_dir, progress, weights)

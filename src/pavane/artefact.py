@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from pavane.frontends.atomic import replacing
+from pavane.atomic import replacing
 from pavane.ir.digest import canonical_bytes
 from pavane.ir.program import Program
 from pavane.reject import FileReject, TargetReject

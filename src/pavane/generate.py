@@ -165,5 +165,7 @@ def check_prompt(ids: Sequence[int], model: Gguf, room: int) -> None:
     outside = [token for token in ids if not 0 <= token < model.config.vocabulary]
     if outside:
         raise ArgumentReject(
-            f"token {outside[0]} is outside the vocabulary", needed=f"0 to {model.config.vocabulary - 1}"
+            f"token {outside[0]} is outside the vocabulary",
+            needed=f"0 to {model.config.vocabulary - 1}",
+            remedy="encode the prompt with the model's own tokenizer",
         )

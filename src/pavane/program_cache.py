@@ -11,15 +11,14 @@ import contextlib
 import hashlib
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import platformdirs
+from typing import TYPE_CHECKING, Literal
 
 from pavane.api import Gguf, Source, compile
 from pavane.artefact import Artefact, ModelInfo, read_artefact, weight_reference, write_artefact
 from pavane.ir.digest import digest
 from pavane.reject import FileReject
 from pavane.targets.descriptor import SpatialTarget, target_digest
+from pavane.user_cache import user_cache
 
 if TYPE_CHECKING:
     from pavane.pipeline import Observer
@@ -29,7 +28,7 @@ _NOT_COMPILER = ("cli", "report", "native", "sim")
 
 def decoder_artefact(
     model: Gguf,
-    part: str,
+    part: Literal["decode", "prompt"],
     target: SpatialTarget,
     observer: Observer | None = None,
     cache_dir: Path | None = None,
@@ -38,7 +37,7 @@ def decoder_artefact(
     """The model's `decode` or `prompt` program (of at most so many rows, see `Gguf.prompt`) for that chip, compiled on
     the first call. Raises SpatialReject.
     """
-    path = _directory(cache_dir) / f"{_key(model, part, target, most_rows)}.pavane"
+    path = user_cache(cache_dir, "programs") / f"{_key(model, part, target, most_rows)}.pavane"
     found = _read(path)
     info = ModelInfo(model.config.name, part, model.contract, model.context, model.deployed.stored)
     weights = weight_reference(model.deployed.path, model.deployed.digest, model.weight_names())
@@ -59,10 +58,6 @@ def decoder_artefact(
 def _asked(found: Artefact) -> tuple[SpatialTarget, ModelInfo | None, str | None]:
     """What the artefact says it is: a file that was put in another's place is not taken."""
     return found.target, found.model, found.weights.sha256 if found.weights else None
-
-
-def _directory(cache_dir: Path | None) -> Path:
-    return (cache_dir if cache_dir is not None else Path(platformdirs.user_cache_dir("pavane"))) / "programs"
 
 
 def _key(model: Gguf, part: str, target: SpatialTarget, most_rows: int | None) -> str:

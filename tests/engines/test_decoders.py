@@ -16,8 +16,9 @@ from pavane.passes.from_qwen_ops import decoder_sections
 from pavane.passes.verify import verify
 from pavane.pipeline import compile_sections
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderWeights
-from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
+from pavane.tensor_graph.decoder import DecoderWeights
+from pavane.tensor_graph.decoder_reference import decoder_reference
+from pavane.tensor_graph.q8 import dequantise_q8
 from tests.decoders import (
     compile_decoder,
     random_weights,

@@ -14,6 +14,7 @@ from pavane.sim import Simulator
 from pavane.sim.numbers import NUMPY
 from pavane.targets.load import load_target
 from pavane.tensor_graph.bound import worst_ratio
+from pavane.tensor_graph.q8 import quantise_q8
 
 SHAPES = [(1, 1, 1), (33, 65, 31), (7, 64, 100), (2, 576, 33), (64, 32, 96)]
 
@@ -130,6 +131,24 @@ def test_values_that_break_the_fill_are_refused_by_both_engines(wrong):
             with pytest.raises(pv.SpatialReject, match=r"declared integers from -8 to 8") as caught:
                 run(program, arrays | {name: broken})
             assert caught.value.code == "launch"
+
+
+def test_what_a_fill_says_of_blocks_is_checked_and_nothing_is_claimed_of_it():
+    fill, target = pv.Ints(-8, 8), load_target("host", 1)
+    graph = pv.Graph("blocks")
+    a, b = graph.input("a", (3, 64), fill=fill), graph.weight("b", (5, 64), "q8_0", fill)
+    graph.output("c", graph.matmul(a, b, transposed=True))
+    program = pv.compile(pv.graph(graph), target)
+    assert not is_exact(program)
+    given = np.ones((3, 64), np.float32)
+    fractions, integers = (quantise_q8(np.full((5, 64), value, np.float32)) for value in (0.3, 0.0))
+    for run in (
+        lambda weights: native.load(program, target, weights={"b": weights}).close(),
+        lambda weights: pv.simulate(program, target, tensors={"a": given, "b": weights}),
+    ):
+        run(integers)
+        with pytest.raises(pv.SpatialReject, match=r"declared integers from -8 to 8"):
+            run(fractions)
 
 
 def test_a_launch_takes_arrays_and_whole_symbols_only():

@@ -256,6 +256,13 @@ def test_writing_integers(dtype):
     assert np.array_equal(run(fn("round", X), {"x": (x, "f32")}, 2, 37, dtype), x.astype(dtype.replace("i", "int")))
 
 
+def test_a_copy_of_integers_keeps_those_that_no_f32_holds():
+    x = np.arange(2**24, 2**24 + 74, dtype=np.int32).reshape(2, 37) * [[1], [-127]]
+    assert np.array_equal(run(X, {"x": (x.astype(np.int32), "i32")}, 2, 37, "i32"), x)
+    last = at("x", 1, 36)
+    assert (run(last, {"x": (x.astype(np.int32), "i32")}, 2, 37, "i32") == x[1, 36]).all()
+
+
 def test_writing_blocks_is_ggmls():
     x = np.random.default_rng(4).standard_normal((4, 96)).astype(F32)
     x[0, :32] = 0

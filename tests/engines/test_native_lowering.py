@@ -9,8 +9,23 @@ import pytest
 from msgspec.structs import replace
 
 from pavane import native
-from pavane.ir.expr import at
-from pavane.ir.program import Compute, Front, Generic, Init, Load, Loop, MatmulTiles, Pop, Push, Ref, Reserve, Tree
+from pavane.ir.expr import Indirect, at
+from pavane.ir.program import (
+    Compute,
+    Front,
+    Generic,
+    Init,
+    Load,
+    Loop,
+    MatmulTiles,
+    Node,
+    Pop,
+    Program,
+    Push,
+    Ref,
+    Reserve,
+    Tree,
+)
 from pavane.ir.quasi import quasi
 from pavane.ir.types import Ints
 from pavane.native.carries import touched
@@ -20,7 +35,7 @@ from pavane.native.lower import lower_program
 from pavane.native.text import Code, Module, halving_sums
 from pavane.reject import OutsideFragment, TargetReject
 from pavane.targets.load import load_target
-from tests.building import COL, GEN_K, ROW, K, span, whole, window
+from tests.building import COL, GEN_K, ROW, K, span, take, whole, window
 from tests.engines.native_programs import accepted, generic_program, product_program
 from tests.engines.sim_programs import edited
 from tests.examples import attention_host, matmul_multicast, norm_product_host
@@ -129,6 +144,29 @@ def test_an_alias_slot_is_bound_as_a_whole():
     moved = edited(program, "core", lambda n: (replace(n, row=quasi(1)),) if isinstance(n, Load) else (n,))
     with pytest.raises(OutsideFragment, match="bound as a whole"):
         native.load(moved, HOST, weights={}, accept=accepted)
+
+
+def test_indices_are_read_out_of_slots_that_one_load_fills():
+    """Where they stand in the slot is that load's to say: of two, it may be either."""
+    operands = {"ids": ("i32", 1, 6), "x": ("f32", 3, 4)}
+    at_index = window((Indirect("ids", (quasi(0), quasi(5)), 0, 3, via="ids"), 1), (0, 4), row=0)
+    program = generic_program(HOST, at("x", 0, COL), operands, 1, 4)
+
+    def gathered(also: tuple[Node, ...]) -> Program:
+        def change(node: Node) -> tuple[Node, ...]:
+            if isinstance(node, Load) and node.fifo == "x":
+                return (replace(node, window=at_index),)
+            return (node, *also) if isinstance(node, Pop) and node.fifo == "ids" else (node,)
+
+        return edited(program, "core", change)
+
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with native.load(gathered(()), HOST, weights={}, accept=accepted) as ready:
+        ready.launch({}, {"ids": np.array([[0, 0, 0, 0, 0, 2]], np.int32), "x": x})
+        assert ready.tensor("Y").tolist() == x[2:].tolist()
+    again = (*take("ids", "ids", window((0, 1), (3, 3), row=0)), Pop("ids"))
+    with pytest.raises(OutsideFragment, match="now one load and now another"):
+        native.load(gathered(again), HOST, weights={}, accept=accepted)
 
 
 def test_what_would_round_an_operand_is_refused():

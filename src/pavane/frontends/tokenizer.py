@@ -22,11 +22,13 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 
-from ..reject import ModelReject
-from .pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from pavane.frontends.gguf_header import shown
+from pavane.frontends.pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from pavane.reject import ModelReject
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 SPACE_MARK = "\u2581"
+MOST_PIECE_CHARACTERS = 256  # every cut of a piece is tried
 SPM_PRE = PreTokenizer((), add_bos=True)
 BYTE_TEXT = re.compile("<0x[0-9A-Fa-f]{2}>")
 END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -59,8 +61,8 @@ class Tokenizer:
         self._byte_level = pre is not None
         self.bos_id = _token_id(vocabulary, metadata, "bos_token_id")
         self.eos_id = _token_id(vocabulary, metadata, "eos_token_id")
-        self.add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", (pre or SPM_PRE).add_bos))
-        self.space_prefix = pre is None and bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+        self.add_bos = _flag(vocabulary, metadata, "add_bos_token", (pre or SPM_PRE).add_bos)
+        self.space_prefix = pre is None and _flag(vocabulary, metadata, "add_space_prefix", True)
         self.end_ids = _end_ids(vocabulary, metadata)
         try:
             self._encoder = _bpe(vocabulary, metadata, pre) if pre else _sentencepiece(vocabulary, self.space_prefix)
@@ -68,7 +70,11 @@ class Tokenizer:
         except ModelReject:
             raise
         except Exception as error:  # the library raises plain Exception for merges outside the vocabulary
-            _refuse(vocabulary.path, f"the tokenizer contradicts itself ({error})", "merges within the vocabulary")
+            _refuse(
+                vocabulary.path,
+                f"the tokenizer contradicts itself ({shown(str(error), 200)})",
+                "merges within the vocabulary",
+            )
 
     @property
     def size(self) -> int:
@@ -131,14 +137,14 @@ class StreamDecoder:
 def read_tokenizer(path: Path, metadata: Mapping[str, Any]) -> Tokenizer:
     """Build the tokenizer of a GGUF's metadata. Raises ModelReject."""
     model = metadata.get("tokenizer.ggml.model")
-    if model not in ("gpt2", "llama"):
-        what = "the file has no tokenizer" if model is None else f"the vocabulary is of kind {model!r}"
+    if not isinstance(model, str) or model not in ("gpt2", "llama"):
+        what = "the file has no tokenizer" if model is None else f"the vocabulary is of kind {shown(model)}"
         _refuse(path, what, "gpt2 (byte-level BPE) or llama (SentencePiece BPE)")
     if model == "llama":
         return Tokenizer(_vocabulary(path, metadata, scored=True), metadata, None)
     name = metadata.get("tokenizer.ggml.pre", "default")
     if not isinstance(name, str) or name not in PRE_TOKENIZERS:
-        _refuse(path, f"unknown pre-tokenizer {name!r}", "one of " + ", ".join(sorted(PRE_TOKENIZERS)))
+        _refuse(path, f"unknown pre-tokenizer {shown(name)}", "one of " + ", ".join(sorted(PRE_TOKENIZERS)))
     return Tokenizer(_vocabulary(path, metadata, scored=False), metadata, PRE_TOKENIZERS[name])
 
 
@@ -153,7 +159,7 @@ def _vocabulary(path: Path, metadata: Mapping[str, Any], scored: bool) -> Vocabu
         scores = _numbers(path, "scores", metadata.get("tokenizer.ggml.scores"), len(tokens), "f")
     for index in np.flatnonzero(kinds == BYTE):
         if not BYTE_TEXT.fullmatch(tokens[index]):
-            _refuse(path, f"byte token {index} is {tokens[index][:20]!r}", "a text like <0x0A>")
+            _refuse(path, f"byte token {index} is {shown(tokens[index])}", "a text like <0x0A>")
     return Vocabulary(path, tokens, kinds, scores)
 
 
@@ -193,13 +199,13 @@ def _sentencepiece(vocabulary: Vocabulary, space_prefix: bool) -> tokenizers.Tok
 
 def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """SentencePiece joins the two neighbours whose union scores best: as ranked merges, best score first."""
-    score = {
-        text: value
-        for text, value, kind in zip(
-            vocabulary.tokens, vocabulary.scores.tolist(), vocabulary.kinds.tolist(), strict=True
+    rows = zip(vocabulary.tokens, vocabulary.scores.tolist(), vocabulary.kinds.tolist(), strict=True)
+    score = {text: value for text, value, kind in rows if kind == NORMAL}
+    longest = max(score, key=len, default="")
+    if len(longest) > MOST_PIECE_CHARACTERS:
+        _refuse(
+            vocabulary.path, f"the piece {shown(longest)} is too long", f"at most {MOST_PIECE_CHARACTERS} characters"
         )
-        if kind == NORMAL
-    }
     ranked = []
     for text, value in score.items():
         for cut in range(1, len(text)):
@@ -234,7 +240,14 @@ def _token_id(vocabulary: Vocabulary, metadata: Mapping[str, Any], key: str) -> 
     if value is None:
         return None
     if type(value) is not int or not 0 <= value < len(vocabulary.tokens):
-        _refuse(vocabulary.path, f"tokenizer.ggml.{key} is {value!r}", f"an id below {len(vocabulary.tokens)}")
+        _refuse(vocabulary.path, f"tokenizer.ggml.{key} is {shown(value)}", f"an id below {len(vocabulary.tokens)}")
+    return value
+
+
+def _flag(vocabulary: Vocabulary, metadata: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = metadata.get(f"tokenizer.ggml.{key}", default)
+    if not isinstance(value, bool):
+        _refuse(vocabulary.path, f"tokenizer.ggml.{key} is {shown(value)}", "true or false")
     return value
 
 

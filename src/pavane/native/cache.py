@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-import platformdirs
-
+from pavane.atomic import replacing, sweep
 from pavane.ir.digest import digest, program_digest
 from pavane.ir.program import Program
 from pavane.native.cpu import Cpu, compiler_key
+from pavane.user_cache import user_cache
 
 _MAGIC = b"pavane-object-1\n"
-_SOURCES = ("ir", "native", "verify")  # what decides whether a program is accepted and what it becomes
+_SOURCES = ("ir", "native", "targets", "verify")  # what decides whether a program is accepted and what it becomes
 
 
 def default_directory() -> Path:
     """Where objects are kept for this user."""
-    return Path(platformdirs.user_cache_dir("pavane")) / "objects"
+    return user_cache(part="objects")
 
 
 def object_key(program: Program, cpu: Cpu) -> str:
@@ -69,14 +67,8 @@ def read_object(directory: Path, key: str) -> bytes | None:
 
 
 def write_object(directory: Path, key: str, body: bytes) -> None:
-    """Put the object there, atomically."""
+    """Put the object there, as far as the system lets it."""
     with contextlib.suppress(OSError):
-        directory.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=directory, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
-            os.replace(name, directory / f"{key}.o")
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+        sweep(directory)
+        with replacing(directory / f"{key}.o") as temporary:
+            temporary.write_bytes(_MAGIC + hashlib.sha256(body).digest() + body)

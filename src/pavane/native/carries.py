@@ -30,8 +30,8 @@ from pavane.native.elements import byte_offset, store_lanes
 from pavane.native.functions import f32_text
 from pavane.native.generic import Operand
 from pavane.native.index import Scope, emit_index, emit_length
+from pavane.native.outside import outside
 from pavane.native.text import LANES, Code
-from pavane.reject import OutsideFragment
 
 Touch = tuple[Span | None, Quasi | None]
 _ZERO = quasi(0)
@@ -76,7 +76,8 @@ def _uses(op: Generic | MatmulTiles, carry: str) -> Iterator[Touch]:
     for part in walk(op.expr):
         if isinstance(part, At) and part.name == carry:
             row, column = part.index
-            yield (op.rows if row == quasi(LV_GEN_ROW) else None), bounds.get(column)  # type: ignore[arg-type]
+            columns = bounds.get(column) if isinstance(column, Quasi) else None
+            yield (op.rows if row == quasi(LV_GEN_ROW) else None), columns
 
 
 def _part(ref: Ref, rows: Span, columns: Span) -> Touch:
@@ -94,7 +95,7 @@ def emit_init(code: Code, carry: Carry, operand: Operand, part: Touch, scope: Sc
         _zero(code, operand.base, code.mul(rows, operand.row_bytes))
         return
     if block_elements(carry.dtype) > 1 and carry.initial != 0.0:
-        raise OutsideFragment(f"a {carry.dtype} carry starts at 0 only", where=carry.name, needed=str(carry.initial))
+        raise outside(f"a {carry.dtype} carry starts at 0 only", carry.name, str(carry.initial))
     with code.loop(rows) as row:
         pointer = code.at(operand.base, code.mul(row, operand.row_bytes))
         if carry.initial == 0.0:

@@ -31,7 +31,7 @@ def compile_object(text: str, cpu: Cpu) -> bytes:
 
 
 class Loaded:
-    """A loaded object: addresses of its doors. They are valid while this lives."""
+    """A loaded object: the addresses of its entry points. They are valid while this lives."""
 
     def __init__(self, object_file: bytes) -> None:
         _initialise()
@@ -39,12 +39,12 @@ class Loaded:
         library = llvm.JITLibraryBuilder().add_object_img(object_file).add_current_process()
         library.export_symbol(LAUNCH).export_symbol(RESIDENT).export_symbol(DISMISS)
         for form in FORMS.values():
-            library.export_symbol(form.door)
+            library.export_symbol(form.entry)
         self._tracker = library.link(self._jit, f"pavane{next(_libraries)}")
         self.launch = self._tracker[LAUNCH]
         self.resident = self._tracker[RESIDENT]
         self.dismiss = self._tracker[DISMISS]
-        self.pack = {dtype: self._tracker[form.door] for dtype, form in FORMS.items()}
+        self.pack = {dtype: self._tracker[form.entry] for dtype, form in FORMS.items()}
 
 
 def _initialise() -> None:

@@ -8,10 +8,13 @@ written a block of 32 at a time.
 
 from __future__ import annotations
 
-from pavane.ir.types import MAGNITUDE_BITS
+from collections.abc import Iterator
+
+from pavane.ir.types import MAGNITUDE_BITS, Q8_BLOCK, Q8_BLOCK_BYTES, Q8_SCALE_BYTES
 from pavane.native.block_floats import block_offset, load_block, load_block_element
 from pavane.native.text import F32, I64, LANES, MASK, Code
 
+_Q8_SHIFT = Q8_BLOCK.bit_length() - 1
 _SIZE = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "i32": 4}
 _STORED = {"f32": "float", "f16": "i16", "bf16": "i16", "i8": "i8", "i32": "i32"}
 
@@ -21,8 +24,9 @@ def byte_offset(code: Code, dtype: str, column: str) -> str:
     if dtype in MAGNITUDE_BITS:
         return block_offset(code, dtype, column)
     if dtype == "q8_0":
-        block = code.value(f"ashr exact i64 {column}, 5") if column.startswith("%") else str(int(column) // 32)
-        return code.mul(block, 34)
+        if not column.startswith("%"):
+            return str(int(column) // Q8_BLOCK * Q8_BLOCK_BYTES)
+        return code.mul(code.value(f"ashr exact i64 {column}, {_Q8_SHIFT}"), Q8_BLOCK_BYTES)
     return code.mul(column, _SIZE[dtype])
 
 
@@ -62,9 +66,8 @@ def load_raw_lanes(code: Code, kind: str, pointer: str, mask: str | None) -> str
 
 
 def _load_half_block(code: Code, row: str, column: str, mask: str | None) -> str:
-    block = code.at(row, code.mul(code.value(f"ashr i64 {column}, 5"), 34))
-    inside = code.value(f"and i64 {column}, 31")
-    quants = code.at(block, code.add(inside, "2"))
+    block = q8_block(code, row, column)
+    quants = _quant(code, block, column)
     if mask is None:
         scale = load_scale(code, block)
         values = widen(code, "i8", load_raw_lanes(code, "i8", quants, None), LANES)
@@ -89,6 +92,23 @@ def _load_block_float(code: Code, dtype: str, block: str, mask: str | None) -> s
     return code.load(F32, result, 64)
 
 
+def q8_block(code: Code, row: str, column: str, is_first: bool = False) -> str:
+    """The address of the q8_0 block that has a column; `is_first`: the column is known to be the block's first."""
+    number = code.value(f"{'lshr exact' if is_first else 'ashr'} i64 {column}, {_Q8_SHIFT}")
+    return code.at(row, code.mul(number, Q8_BLOCK_BYTES))
+
+
+def _quant(code: Code, block: str, column: str) -> str:
+    """The address of a column's quant in its block."""
+    return code.at(block, code.add(code.value(f"and i64 {column}, {Q8_BLOCK - 1}"), str(Q8_SCALE_BYTES)))
+
+
+def load_quants(code: Code, block: str) -> Iterator[str]:
+    """The 32 quants of a q8_0 block, as two vectors of 16 bytes, each loaded when it is asked for."""
+    for half in (0, LANES):
+        yield code.load(f"<{LANES} x i8>", code.at(block, str(Q8_SCALE_BYTES + half)))
+
+
 def load_scale(code: Code, block: str) -> str:
     """The scale of a q8_0 block."""
     return code.value(f"fpext half {code.load('half', block)} to float")
@@ -105,9 +125,8 @@ def load_element(code: Code, dtype: str, row: str, column: str) -> str:
     if dtype in MAGNITUDE_BITS:
         return load_block_element(code, dtype, row, column)
     if dtype == "q8_0":
-        block = code.at(row, code.mul(code.value(f"ashr i64 {column}, 5"), 34))
-        place = code.at(block, code.add(code.value(f"and i64 {column}, 31"), "2"))
-        quant = code.value(f"sitofp i8 {code.load('i8', place)} to float")
+        block = q8_block(code, row, column)
+        quant = code.value(f"sitofp i8 {code.load('i8', _quant(code, block, column))} to float")
         return code.value(f"fmul float {load_scale(code, block)}, {quant}")
     place = code.at(row, code.mul(column, _SIZE[dtype]))
     if dtype == "f32":
@@ -188,7 +207,10 @@ def narrow(code: Code, dtype: str, value: str) -> str:
 
 def _narrow_bf16(code: Code, value: str) -> str:
     ints = f"<{LANES} x i32>"
-    constant = lambda n: code.splat("i32", LANES, str(n))  # noqa: E731
+
+    def constant(number: int) -> str:
+        return code.splat("i32", LANES, str(number))
+
     bits = code.value(f"bitcast {F32} {value} to {ints}")
     high = code.value(f"lshr {ints} {bits}, {constant(16)}")
     odd = code.value(f"and {ints} {high}, {constant(1)}")
@@ -208,7 +230,7 @@ def store_block(code: Code, row: str, column: str, low: str, high: str) -> None:
     scale, quants = quantised_block(code, low, high)
     code.store("half", scale, block)
     for half, value in enumerate(quants):
-        code.store(f"<{LANES} x i8>", value, code.at(block, str(2 + LANES * half)))
+        code.store(f"<{LANES} x i8>", value, code.at(block, str(Q8_SCALE_BYTES + LANES * half)))
 
 
 def quantised_block(code: Code, low: str, high: str) -> tuple[str, list[str]]:

@@ -1,14 +1,16 @@
 """A Generic as code: a loop over its rows, and its columns 16 f32 at a time.
 
-Each operator rounds once to f32, those on integers too: integer results are exact up to 2**24 in magnitude. A SUM has
-one fixed tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, then the lanes are added pairwise (l
-and l + 8, then halving); a MAX is free of order. `round` takes halves away from zero, `cast` goes towards zero. Parts
-that do not depend on the column (or, inside a reduction, on k) are computed once before the loop.
+Each operator rounds once to f32, those on integers too: integer results are exact up to 2**24 in magnitude (a plain
+copy always is). A SUM has one fixed tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, then the
+lanes are added pairwise (l and l + 8, then halving); a MAX is free of order. `round` takes halves away from zero,
+`cast` goes towards zero. Parts that do not depend on the column (or, inside a reduction, on k) are computed once before
+the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, children, walk
@@ -19,9 +21,9 @@ from pavane.native.block_floats import store_block_float
 from pavane.native.elements import byte_offset, gather_lanes, load_element, load_lanes, store_block, store_lanes
 from pavane.native.functions import FUNCTIONS, apply_function, f32_text
 from pavane.native.index import Scope, emit_guards, emit_index, emit_lanes, emit_length, lane_offsets, moves_by_one
+from pavane.native.outside import outside
 from pavane.native.panels import store_panel_block
 from pavane.native.text import F32, I64, IOTA, LANES, MASK, Code, halving_sums, shuffle
-from pavane.reject import OutsideFragment
 
 _ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _COMPARISON = {"eq": "oeq", "lt": "olt", "le": "ole"}
@@ -62,9 +64,16 @@ def emit_generic(code: Code, op: Generic, resolve: Resolve, destination: Operand
     guards = emit_guards(code, op.guard, scope)
     if guards is not None:
         condition = code.value(f"and i1 {condition}, {guards}")
+    if destination.dtype == "i32" and isinstance(op.expr, At) and resolve(op.expr.name).dtype == "i32":
+        resolve, destination = _as_words(resolve), destination._replace(dtype="f32")
     writer = _Writer(code, op, resolve, destination, scope)
     with code.when(condition), code.loop(rows) as row:
         writer.row(row, columns)
+
+
+def _as_words(resolve: Resolve) -> Resolve:
+    """Operands as 32 bits each, whatever they mean: a copy of integers keeps those that no f32 holds."""
+    return lambda name: resolve(name)._replace(dtype="f32")
 
 
 class _Writer:
@@ -74,38 +83,35 @@ class _Writer:
         self.code, self.op, self.resolve, self.destination, self.scope = code, op, resolve, destination, scope
 
     def row(self, row: str, columns: str) -> None:
+        """Row `row` of the op's rows, over its `columns`."""
         code, op = self.code, self.op
         scope = {**self.scope, LV_GEN_ROW: row}
         target = code.add(emit_index(code, op.dst.row, scope), row)
         pointer = code.at(self.destination.base, code.mul(target, self.destination.row_bytes))
         known: dict[Expr, str] = {}
         self._hoist(op.expr, LV_GEN_COL, _Point(scope), known)
-        block = self.destination.dtype == "q8_0"
-        with code.loop(columns, step=Q8_BLOCK if block else LANES) as column:
+        with code.loop(columns, step=Q8_BLOCK if self.destination.dtype == "q8_0" else LANES) as column:
             place = code.add(emit_index(code, op.dst.col, scope), column)
-            if block:
-                halves = [self._columns(scope, code.add(column, str(h)), None, columns, known) for h in (0, LANES)]
-                if self.destination.panel:
-                    store_panel_block(code, pointer, place, self.destination.panel, *halves)
-                else:
-                    store_block(code, pointer, place, *halves)
-            elif self.destination.dtype in MAGNITUDE_BITS:
-                target = code.at(pointer, byte_offset(code, self.destination.dtype, place))
-                value = self._columns(scope, column, None, columns, known)
-                store_block_float(code, self.destination.dtype, target, value)
-            else:
-                mask = code.mask(code.sub(columns, column))
-                store_lanes(
-                    code,
-                    self.destination.dtype,
-                    pointer,
-                    place,
-                    self._columns(scope, column, mask, columns, known),
-                    mask,
-                )
+            self._store(pointer, place, column, columns, partial(self._columns, scope, columns, known))
 
-    def _columns(self, scope: Scope, start: str, mask: str | None, columns: str, known: dict[Expr, str]) -> str:
-        """The expression at 16 columns."""
+    def _store(self, row: str, place: str, column: str, columns: str, value: Callable[[str, str | None], str]) -> None:
+        """What is at a column and the next 15 (31) goes to that place of the row; `value` takes a column and a mask."""
+        code, dtype, panel = self.code, self.destination.dtype, self.destination.panel
+        if dtype == "q8_0":
+            halves = [value(code.add(column, str(half)), None) for half in (0, LANES)]
+            if panel:
+                store_panel_block(code, row, place, panel, *halves)
+            else:
+                store_block(code, row, place, *halves)
+        elif dtype in MAGNITUDE_BITS:
+            target = code.at(row, byte_offset(code, dtype, place))
+            store_block_float(code, dtype, target, value(column, None))
+        else:
+            mask = code.mask(code.sub(columns, column))
+            store_lanes(code, dtype, row, place, value(column, mask), mask)
+
+    def _columns(self, scope: Scope, columns: str, known: dict[Expr, str], start: str, mask: str | None) -> str:
+        """The expression at 16 columns from `start` on; there are `columns`."""
         point = _Point(scope, LV_GEN_COL, start, mask)
         reduction = next((e for e in walk(self.op.expr) if isinstance(e, Reduce)), None)
         if reduction is not None and mentions(reduction, LV_GEN_COL):
@@ -275,7 +281,7 @@ def mentions(expr: Expr, variable: str) -> bool:
 
 def _plain(index: object, name: str) -> Quasi:
     if not isinstance(index, Quasi):
-        raise OutsideFragment("a Generic reads an operand at an index read at run time", where=name)
+        raise outside("a Generic reads an operand at an index read at run time", name)
     return index
 
 

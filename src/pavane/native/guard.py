@@ -8,10 +8,11 @@ import numpy as np
 
 from pavane.ir.program import Program, Tensor, Transition
 from pavane.ir.types import Floats, block_elements
-from pavane.native.memory import numpy_dtype, view_shape
+from pavane.native.memory import view_shape
 from pavane.reject import LaunchReject
 from pavane.tensor_graph.blocks import decode_blocks
 from pavane.tensor_graph.fills import broken_promise
+from pavane.tensor_graph.operands import STORAGE
 
 
 def check_symbols(program: Program, symbols: Mapping[str, int]) -> dict[str, int]:
@@ -26,7 +27,12 @@ def check_symbols(program: Program, symbols: Mapping[str, int]) -> dict[str, int
         elif not symbol.lo <= value <= symbol.hi:
             faults.append(f"{symbol.name} = {value} is outside [{symbol.lo}, {symbol.hi}]")
     if faults:
-        raise LaunchReject("the symbols of a launch are not right", terms=faults)
+        raise LaunchReject(
+            "the symbols of a launch are not right",
+            where=program.name,
+            terms=faults,
+            remedy="give each symbol an integer of its range",
+        )
     return {s.name: int(symbols[s.name]) for s in program.symbols}
 
 
@@ -39,12 +45,17 @@ def check_inputs(program: Program, symbols: Mapping[str, int], inputs: Mapping[s
         if name in inputs:
             faults += _input_faults(tensor, symbols, inputs[name])
     if faults:
-        raise LaunchReject("the inputs of a launch are not right", terms=faults)
+        raise LaunchReject(
+            "the inputs of a launch are not right",
+            where=program.name,
+            terms=faults,
+            remedy="give each INPUT an array as its term says",
+        )
 
 
 def _input_faults(tensor: Tensor, symbols: Mapping[str, int], given: np.ndarray) -> list[str]:
     shape = view_shape(tensor.dtype, tuple(q.evaluate(symbols) for q in tensor.shape))
-    wanted = numpy_dtype(tensor.dtype)
+    wanted = STORAGE[tensor.dtype]
     if not isinstance(given, np.ndarray):
         return [f"{tensor.name} is no numpy array, needed {wanted.name} {list(shape)}"]
     if not given.dtype.isnative:
@@ -56,7 +67,7 @@ def _input_faults(tensor: Tensor, symbols: Mapping[str, int], given: np.ndarray)
 
 def fill_faults(tensor: Tensor, given: np.ndarray) -> list[str]:
     """Values that are not what the tensor declares: proofs of exactness and of bounds rest on them."""
-    if tensor.dtype == "q8_0" or isinstance(tensor.fill, Floats):
+    if isinstance(tensor.fill, Floats):
         return []
     values = decode_blocks(given, tensor.dtype) if block_elements(tensor.dtype) > 1 else given
     broken = broken_promise(tensor.fill, values)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from pavane.ir.program import Span
 from pavane.ir.quasi import Floor, Quasi
+from pavane.native.outside import outside
 from pavane.native.text import I64, LANES, Code
-from pavane.reject import OutsideFragment
 
 Scope = Mapping[str, str]
 
@@ -25,7 +25,7 @@ def emit_index(code: Code, value: Quasi, scope: Scope) -> str:
 
 def in_scope(scope: Scope, name: str) -> str:
     if name not in scope:
-        raise OutsideFragment("a variable is used where it has no value", where=name)
+        raise outside("a variable is used where it has no value", name)
     return scope[name]
 
 

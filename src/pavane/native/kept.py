@@ -2,25 +2,28 @@
 share their pages.
 
 A file is one page of `_head` and the bytes. Its name and head are a digest over the form, what the weights hold (a
-digest of the caller's) and which tensors lie there in which order; it appears whole or not at all. One that does not
-match is made again. Where none can be written (no rights, no room, a system without `posix_fallocate`, which alone
-makes sure that a mapped page has its place on the disk) the bytes are made in memory, each time.
+digest of the caller's) and which tensors lie there in which order; it appears whole or not at all. The head says when
+the file was last changed: one that somebody has changed since, or that does not match, is made again. Where none can
+be written (no rights, no room, a system without `posix_fallocate`, which alone makes sure that a mapped page has its
+place on the disk) the bytes are made in memory, each time.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pavane.frontends.atomic import replacing, sweep
+from pavane.atomic import replacing, sweep
 
 _HEAD_BYTES = 4096
 _MAGIC = b"pavane-packed-1\n"
+_TIME_STEP_NS = 2_000_000_000  # every file system keeps an even second
 
 Fill = Callable[[np.ndarray], None]
 
@@ -50,7 +53,9 @@ def kept_bytes(place: Place, key: str, size_bytes: int, fill: Fill) -> np.ndarra
 def _mapped(path: Path, key: str, size_bytes: int) -> np.ndarray | None:
     try:
         with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size != _HEAD_BYTES + size_bytes or file.read(_HEAD_BYTES) != _head(key):
+            status = os.fstat(file.fileno())
+            head = _head(key, status.st_mtime_ns)
+            if status.st_size != _HEAD_BYTES + size_bytes or file.read(_HEAD_BYTES) != head:
                 return None
             view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError:
@@ -58,13 +63,17 @@ def _mapped(path: Path, key: str, size_bytes: int) -> np.ndarray | None:
     return np.frombuffer(view, np.uint8, offset=_HEAD_BYTES)
 
 
-def _head(key: str) -> bytes:
-    return (_MAGIC + key.encode()).ljust(_HEAD_BYTES, b"\0")
+def _head(key: str, changed_ns: int) -> bytes:
+    return (_MAGIC + f"{key} {changed_ns}".encode()).ljust(_HEAD_BYTES, b"\0")
 
 
 def _write(path: Path, key: str, size_bytes: int, fill: Fill) -> None:
+    now = time.time_ns() // _TIME_STEP_NS * _TIME_STEP_NS
     with open(path, "rb+") as file:
         os.posix_fallocate(file.fileno(), 0, _HEAD_BYTES + size_bytes)
-        whole = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
-    whole[:_HEAD_BYTES] = np.frombuffer(_head(key), np.uint8)
+        mapped = mmap.mmap(file.fileno(), 0)
+    whole = np.frombuffer(mapped, np.uint8)
+    whole[:_HEAD_BYTES] = np.frombuffer(_head(key, now), np.uint8)
     fill(whole[_HEAD_BYTES:])
+    mapped.flush()
+    os.utime(path, ns=(now, now))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pavane.ir.types import Q8_BLOCK
 from pavane.native.cpu import Cpu
-from pavane.native.elements import byte_offset, load_lanes, load_scale_lanes, widen
+from pavane.native.elements import byte_offset, load_lanes, load_quants, load_scale_lanes, q8_block, widen
 from pavane.native.text import F32, LANES, Code, Module, halving_sums
 
 PARAMETERS = (
@@ -54,11 +54,9 @@ def _lanes_of(code: Code, dtype: str, row: str, j: str, mask: str | None) -> lis
     """16 elements from j on, or the 32 of a q8_0 block."""
     if dtype != "q8_0":
         return [load_lanes(code, dtype, row, j, mask)]
-    block = code.at(row, code.mul(code.value(f"lshr exact i64 {j}, 5"), 34))
+    block = q8_block(code, row, j, is_first=True)
     scale = load_scale_lanes(code, block, LANES)
-    halves = [
-        widen(code, "i8", code.load(f"<{LANES} x i8>", code.at(block, str(2 + LANES * h))), LANES) for h in (0, 1)
-    ]
+    halves = [widen(code, "i8", quants, LANES) for quants in load_quants(code, block)]
     return [code.value(f"fmul {F32} {scale}, {half}") for half in halves]
 
 

@@ -10,10 +10,10 @@ block, lane after lane, times both scales.
 from __future__ import annotations
 
 from pavane.ir.program import Tree
-from pavane.ir.types import Q8_BLOCK
-from pavane.native.elements import load_element, load_scale
+from pavane.ir.types import Q8_BLOCK, Q8_SCALE_BYTES
+from pavane.native.elements import load_element, load_scale, q8_block
+from pavane.native.outside import outside
 from pavane.native.text import Code, Module
-from pavane.reject import OutsideFragment
 
 PARAMETERS = (
     "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, i64 %a_col, "
@@ -25,9 +25,8 @@ def ordered_kernel(module: Module, a: str, b: str, transposed: bool, tree: Tree)
     """The kernel's name; it is written on its first use."""
     blocks = a == b == "q8_0" and transposed
     if blocks and (tree.lanes > Q8_BLOCK or tree.atom % Q8_BLOCK):
-        raise OutsideFragment(
-            "a q8_0 product adds whole blocks, in at most 32 lanes", needed=f"{tree.lanes} lanes, atoms of {tree.atom}"
-        )
+        what = "a q8_0 product adds whole blocks, in at most 32 lanes"
+        raise outside(what, "the tree of a product", f"{tree.lanes} lanes, atoms of {tree.atom}")
     name = f"ordered_{a}_{b}_{int(transposed)}_{tree.atom}_{tree.lanes}_{int(tree.fused)}"
     if not module.has(name):
         code = Code(module, name, PARAMETERS, attributes="internal noinline nounwind")
@@ -47,6 +46,7 @@ class _Ordered:
         self.code, self.dtypes, self.transposed, self.tree, self.r, self.c = code, dtypes, transposed, tree, r, c
 
     def add_to(self, target: str) -> None:
+        """Add the whole sum to the f32 at `target`."""
         code, lanes = self.code, self.tree.lanes
         if lanes == 1:
             with code.loop("%k", step=self.step) as j:
@@ -107,16 +107,13 @@ class _Blocks(_Ordered):
     def _turn(self, j: str, start: str, sums: str) -> None:
         code, share = self.code, Q8_BLOCK // self.tree.lanes
         a_row, b_row, a_column, b_column = self._places(j)
-        blocks = [
-            code.at(row, code.mul(code.value(f"ashr i64 {column}, 5"), 34))
-            for row, column in ((a_row, a_column), (b_row, b_column))
-        ]
+        blocks = [q8_block(code, row, column) for row, column in ((a_row, a_column), (b_row, b_column))]
         scale = code.value(f"fmul float {load_scale(code, blocks[0])}, {load_scale(code, blocks[1])}")
         with code.loop(str(self.tree.lanes)) as lane:
             total = code.slot("i32")
             code.store("i32", "0", total, 4)
             with code.loop(str(share)) as i:
-                place = code.add(code.add(code.mul(lane, share), i), "2")
+                place = code.add(code.add(code.mul(lane, share), i), str(Q8_SCALE_BYTES))
                 x, y = (code.value(f"sext i8 {code.load('i8', code.at(block, place))} to i32") for block in blocks)
                 code.store(
                     "i32",

@@ -1,16 +1,25 @@
 """Kernels for products across rows of b: `dst[r, c] += a[r, j] * b[j, c]`, every term added to dst in ascending j
 (fused or not).
 
-Few rows of a: sums stay in registers over all j. Many rows: j in parts, and of each part 64 columns of b are first
-brought together in scratch, as f32, so much as the nearest cache holds; all rows meet them there. Of q8_0, b's columns
-start at a multiple of 16. Both in bf16, many rows and an even k: see `kernels_pairs`.
+Few rows of a: sums stay in registers over all j. Many rows: j in blocks, and of each block 64 columns of b are first
+copied to scratch, widened to f32, as much as the first-level cache holds; all rows meet them there. b in q8_0: its
+columns start at a multiple of 16. Both in bf16, many rows and an even k: `kernels_pairs`.
 """
 
 from __future__ import annotations
 
 from pavane.native.cpu import Cpu
-from pavane.native.kernels_pairs import LEAST_ROWS, Pairs, columns_in_pairs
-from pavane.native.outer_tiles import PARAMETERS, VECTORS, Near, Tile, all_rows, column_cuts, column_masks, in_parts
+from pavane.native.kernels_pairs import LEAST_ROWS, Pairs, pairs_over_blocks_of_terms
+from pavane.native.outer_tiles import (
+    PARAMETERS,
+    VECTORS,
+    ScratchTile,
+    Tile,
+    all_rows,
+    column_cuts,
+    column_masks,
+    over_blocks_of_terms,
+)
 from pavane.native.text import LANES, Code, Module
 
 
@@ -25,10 +34,10 @@ def outer_kernel(module: Module, a: str, b: str, fused: bool, cpu: Cpu) -> str:
         if cpu.pair_dot and fused and a == b == "bf16":
             even = code.value(f"icmp eq i64 {code.value('and i64 %k, 1')}, 0")
             with code.when(code.value(f"and i1 {many}, {even}")):
-                columns_in_pairs(Pairs(code, cpu), vectors, rows_at_once)
+                pairs_over_blocks_of_terms(Pairs(code, cpu), vectors, rows_at_once)
             many = code.value(f"and i1 {many}, {code.value(f'xor i1 {even}, true')}")
         with code.when(many):
-            in_parts(Near(code, (a, b), fused), vectors, rows_at_once)
+            over_blocks_of_terms(ScratchTile(code, (a, b), fused), vectors, rows_at_once)
         with code.when(few):
             _few_rows(Tile(code, (a, b), fused), vectors, rows_at_once)
         code.finish()

@@ -20,9 +20,9 @@ from pavane.native.kernels_dot import multiply_add, prefetch
 from pavane.native.text import F32, LANES, Code, Module, shuffle
 
 PARAMETERS = "ptr %dst, i64 %dst_row, ptr %a, i64 %a_row, ptr %b, i64 %b_row, i64 %rows, i64 %cols, i64 %k, ptr %next"
-GROUP = LANES  # rows of b side by side
-QUANTS = GROUP * Q8_BLOCK  # bytes of a block of a group; its scales take 2 * GROUP more, behind all blocks
-_BLOCK_BYTES = QUANTS + 2 * GROUP
+GROUP_ROWS = LANES  # rows of b side by side
+QUANTS = GROUP_ROWS * Q8_BLOCK  # bytes of a block of a group; its scales take 2 * GROUP_ROWS more, behind all blocks
+_BLOCK_BYTES = QUANTS + 2 * GROUP_ROWS
 _INTS = f"<{LANES} x i32>"
 _AHEAD_BYTES = 6144
 _LINE_BYTES = 64
@@ -50,18 +50,18 @@ def panel_bytes(k: int) -> int:
 
 def _stream(code: Code, tile: _Tile) -> None:
     """One row of a."""
-    for start, stop, masked in _groups(code, GROUP):
-        with code.loop(stop, start=start, step=GROUP) as c:
+    for start, stop, masked in _groups(code, GROUP_ROWS):
+        with code.loop(stop, start=start, step=GROUP_ROWS) as c:
             mask = code.mask(code.sub("%cols", c)) if masked else None
             tile.add(["0"], c, [mask], tile.stream(c))
 
 
 def _blocks(code: Code, tile: _Tile, rows_at_once: int) -> None:
     """All rows of a against two groups of b at a time, then one, then what is left of one."""
-    paired = code.value(f"and i64 %cols, {-2 * GROUP}")
-    whole = code.value(f"and i64 %cols, {-GROUP}")
+    paired = code.value(f"and i64 %cols, {-2 * GROUP_ROWS}")
+    whole = code.value(f"and i64 %cols, {-GROUP_ROWS}")
     for start, stop, masks in (("0", paired, 2), (paired, whole, 1), (whole, "%cols", 0)):
-        with code.loop(stop, start=start, step=GROUP * max(masks, 1)) as c:
+        with code.loop(stop, start=start, step=GROUP_ROWS * max(masks, 1)) as c:
             found: list[str | None] = [None] * masks if masks else [code.mask(code.sub("%cols", c))]
             grouped = code.value(f"and i64 %rows, {-rows_at_once}")
             for first, last, count in (("0", grouped, rows_at_once), (grouped, "%rows", 1)):
@@ -89,7 +89,7 @@ class _Tile:
         code = self.code
         a_rows = [code.at("%a", code.mul(r, "%a_row")) for r in rows]
         targets = [code.at("%dst", code.mul(r, "%dst_row")) for r in rows]
-        columns = [code.add(c, str(GROUP * g)) for g in range(len(masks))]
+        columns = [code.add(c, str(GROUP_ROWS * g)) for g in range(len(masks))]
         groups = [code.at("%b", code.mul(column, "%b_row")) for column in columns]
         sums = [[code.slot(F32) for _ in groups] for _ in rows]
         for target, line in zip(targets, sums, strict=True):
@@ -117,7 +117,7 @@ class _Tile:
     def share(self, c: str, row: str, count: int, groups: int) -> Callable[[str], None]:
         """A share of the groups that are met next, for the rows from `row` on: of every block some lines."""
         code, lines = self.code, -(-groups * _BLOCK_BYTES // _LINE_BYTES)
-        following = self._in_stream(code.mul(code.add(c, str(GROUP * groups)), "%b_row"))
+        following = self._in_stream(code.mul(code.add(c, str(GROUP_ROWS * groups)), "%b_row"))
         first, last = (code.value(f"sdiv i64 {code.mul(r, lines)}, %rows") for r in (row, code.add(row, str(count))))
 
         def prefetch_share(block: str) -> None:
@@ -140,7 +140,7 @@ class _Tile:
         quants = [code.at(group, code.mul(block, QUANTS)) for group in groups]
         numbers = [[self._start(a, block)] * len(groups) for a in a_rows]
         for dot in range(_DOTS):
-            right = [code.load(_INTS, code.at(q, str(4 * GROUP * dot)), 32) for q in quants]
+            right = [code.load(_INTS, code.at(q, str(4 * GROUP_ROWS * dot)), 32) for q in quants]
             for r, a in enumerate(a_rows):
                 place = code.at(a, code.add(code.mul(block, Q8_BLOCK), str(4 * dot)))
                 left = code.splat("i32", LANES, code.load("i32", place, 4))
@@ -155,7 +155,7 @@ class _Tile:
 
     def _scales(self, group: str, block: str) -> str:
         code = self.code
-        place = code.at(group, code.add(self.scales, code.mul(block, 2 * GROUP)))
+        place = code.at(group, code.add(self.scales, code.mul(block, 2 * GROUP_ROWS)))
         return code.value(f"fpext <{LANES} x half> {code.load(f'<{LANES} x half>', place, 32)} to {F32}")
 
     def _start(self, a: str, block: str) -> str:

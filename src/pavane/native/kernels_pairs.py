@@ -1,10 +1,10 @@
 """Products across rows of b, both sides in bf16: `dst[r, c] += a[r, j] * b[j, c]`, every term added to dst by a fused
 multiply-add in ascending j, two terms at a time.
 
-b's rows lie in pairs, element by element side by side, the earlier in the high half of 32 bits: 64 columns of them are
-brought together in scratch, or a packed weight has them so (`packed_forms`). a's rows are copied to scratch with the
-halves exchanged, so many terms as the next cache holds beside what else it has; of those the nearest cache takes a part
-of b's terms at a time, which all rows meet.
+b's rows lie in pairs, element beside element in words of 32 bits, the earlier row in the high half: 64 columns of them
+are copied to scratch like that, or a packed weight has them so (`packed_forms`). a's rows are copied to scratch with
+the halves exchanged: as many terms at once as fit the second-level cache (L2_BYTES). Of those, blocks of `most_terms`
+of b, which fit the first-level cache (L1_BYTES), meet all rows of a, one block after the other.
 
 vdpbf16ps adds two products by two fused multiply-adds, the one of the high halves first, so the order and every bit are
 the same (but numbers below 2**-126, which it takes and gives as 0).
@@ -16,23 +16,23 @@ from pavane.native.cpu import Cpu
 from pavane.native.elements import load_raw_lanes
 from pavane.native.kernels_dot import multiply_add
 from pavane.native.outer_tiles import (
-    NEAR_BYTES,
+    L1_BYTES,
     PARAMETERS,
     ROW_BYTES,
     VECTORS,
     Masks,
-    Near,
+    ScratchTile,
     all_rows,
-    begins,
     column_cuts,
     column_masks,
+    sums_begin,
 )
 from pavane.native.text import F32, LANES, Code, Module, shuffle
 
-LEAST_ROWS = 8  # so many make up for bringing b together
-GROUP = LANES * VECTORS  # columns side by side in a packed weight
+LEAST_ROWS = 8  # of a: from so many on it pays to copy columns of b to scratch first
+GROUP_COLUMNS = LANES * VECTORS  # columns side by side in a packed weight
 TERM_BYTES = ROW_BYTES // 2  # of one row of 64 columns; two share their place
-_FAR_BYTES = 256 << 10  # of a in scratch at once
+L2_BYTES = 256 << 10  # of a in scratch at once
 _INTS = f"<{LANES} x i32>"
 
 
@@ -42,51 +42,54 @@ def pairs_kernel(module: Module, cpu: Cpu) -> str:
     if not module.has(name):
         code = Code(module, name, PARAMETERS, attributes="internal noinline nounwind")
         rows_at_once, vectors = (4, VECTORS) if cpu.wide else (2, 2)
-        columns_in_pairs(_Packed(code, cpu), vectors, rows_at_once)
+        pairs_over_blocks_of_terms(_Packed(code, cpu), vectors, rows_at_once)
         code.finish()
     return name
 
 
 def scratch_bytes(rows: int, k: int) -> int:
     """For 64 columns of b and the rows of a."""
-    return NEAR_BYTES + max(2 * rows * min(k, Pairs.most), min(2 * rows * k, _FAR_BYTES))
+    return L1_BYTES + max(2 * rows * min(k, Pairs.most_terms), min(2 * rows * k, L2_BYTES))
 
 
-def columns_in_pairs(tile: Pairs, vectors: int, rows_at_once: int) -> None:
+def pairs_over_blocks_of_terms(tile: Pairs, vectors: int, rows_at_once: int) -> None:
     """All columns of b, so many registers at a time, over all terms."""
-    code, far, cuts = tile.code, tile.far(), column_cuts(tile.code, vectors)
-    with code.loop("%k", step=far) as first:
-        tile.fetch(first, far)
+    code, most, cuts = tile.code, tile.terms_at_once(), column_cuts(tile.code, vectors)
+    with code.loop("%k", step=most) as first:
+        tile.fetch_rows(first, most)
         for start, stop, masked in cuts:
-            with code.loop(stop, start=start, step=LANES * vectors) as c, code.loop(tile.terms, step=tile.most) as part:
+            with (
+                code.loop(stop, start=start, step=LANES * vectors) as c,
+                code.loop(tile.terms, step=tile.most_terms) as part,
+            ):
                 masks = column_masks(code, c, vectors, masked)
                 tile.begin(part)
-                tile.bring(c, masks)
+                tile.copy_columns(c, masks)
                 all_rows(tile, c, masks, rows_at_once)
 
 
-class Pairs(Near):
+class Pairs(ScratchTile):
     """Scratch has b's columns, and behind them a's rows."""
 
-    step, most = 2, NEAR_BYTES // TERM_BYTES
+    step, most_terms = 2, L1_BYTES // TERM_BYTES
 
     def __init__(self, code: Code, cpu: Cpu) -> None:
         super().__init__(code, ("bf16", "bf16"), fused=True)
         self._pair_dot = cpu.pair_dot
         self.first, self.terms, self._rows, self.panel = "0", "%k", "%scratch", "%scratch"
 
-    def far(self) -> str:
-        """How many terms of a are in scratch at once: a whole number of parts."""
+    def terms_at_once(self) -> str:
+        """How many terms of a are in scratch at once: whole blocks of `most_terms`."""
         code = self.code
-        terms = code.value(f"udiv i64 {_FAR_BYTES}, {code.mul('%rows', 2)}")
-        return code.greatest(code.value(f"and i64 {terms}, {-self.most}"), str(self.most))
+        terms = code.value(f"udiv i64 {L2_BYTES}, {code.mul('%rows', 2)}")
+        return code.greatest(code.value(f"and i64 {terms}, {-self.most_terms}"), str(self.most_terms))
 
-    def fetch(self, first: str, far: str) -> None:
-        """a's terms from `first` on to scratch."""
+    def fetch_rows(self, first: str, most: str) -> None:
+        """a's terms from `first` on, at most so many, to scratch."""
         code = self.code
-        self.first, self.terms = first, code.least(code.sub("%k", first), far)
+        self.first, self.terms = first, code.least(code.sub("%k", first), most)
         self.a_row = code.mul(self.terms, 2)
-        self._rows = code.at("%scratch", str(NEAR_BYTES))
+        self._rows = code.at("%scratch", str(L1_BYTES))
         source = code.at("%a", code.mul(first, 2))
         with code.loop("%rows") as r:
             row = code.at(source, code.mul(r, "%a_row"))
@@ -98,13 +101,13 @@ class Pairs(Near):
         term = code.add(self.first, part)
         self.a = code.at(self._rows, code.mul(part, 2))
         self.b = self._from_term(term)
-        self.depth = code.least(code.sub(self.terms, part), str(self.most))
-        self.fresh = begins(code, term)
+        self.depth = code.least(code.sub(self.terms, part), str(self.most_terms))
+        self.fresh = sums_begin(code, term)
 
     def _from_term(self, term: str) -> str:
         return self.code.at("%b", self.code.mul(term, "%b_row"))
 
-    def bring(self, c: str, masks: Masks) -> None:
+    def copy_columns(self, c: str, masks: Masks) -> None:
         """Two rows of b at a time."""
         code = self.code
         with code.loop(self.depth, step=2) as j:
@@ -143,11 +146,11 @@ class _Packed(Pairs):
     def _from_term(self, term: str) -> str:
         return self.code.at("%b", self.code.mul(term, TERM_BYTES))
 
-    def bring(self, c: str, masks: Masks) -> None:
-        """They are where they are."""
+    def copy_columns(self, c: str, masks: Masks) -> None:
+        """A packed b has its pairs side by side already: only their place is taken."""
         code = self.code
-        group = code.at(self.b, code.mul(code.value(f"lshr i64 {c}, {GROUP.bit_length() - 1}"), "%b_row"))
-        self.panel = code.at(group, code.mul(code.value(f"and i64 {c}, {GROUP - 1}"), 4))
+        group = code.at(self.b, code.mul(code.value(f"lshr i64 {c}, {GROUP_COLUMNS.bit_length() - 1}"), "%b_row"))
+        self.panel = code.at(group, code.mul(code.value(f"and i64 {c}, {GROUP_COLUMNS - 1}"), 4))
 
 
 def _half(code: Code, pairs: str, high: bool) -> str:

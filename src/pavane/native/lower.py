@@ -1,9 +1,9 @@
-"""A PERSISTENT program as one LLVM module: a function a (shape, process), a function a worker, and the three doors.
+"""A PERSISTENT program as one LLVM module: a function a (shape, process), a function a worker, and three entry points.
 
     launch(control)            one epoch: starts the other threads, does thread 0's share, returns when all have ended
     resident(control, thread)  what every other thread runs for its life: wait for an epoch, do its share, say so
     dismiss(control)           between epochs: every resident returns
-Beside them the doors of `packed_forms`, which run once, when weights are loaded.
+Beside them the entry points of `packed_forms`, which run once, when weights are loaded.
 Two instances of a shape share its functions; only the table of addresses tells them apart.
 """
 
@@ -76,6 +76,7 @@ class _Worker:
         self.counters = self.code.at(self.areas[COUNTERS], str(layout.program_counters))
 
     def write(self) -> None:
+        """The whole body of an epoch."""
         for turn in self.worker.body:
             if isinstance(turn, Wait) or (self.clocks and isinstance(turn, Run)):
                 self._timed(turn)

@@ -10,6 +10,8 @@ Operands of a faster kernel start where their type can be addressed (in blocks: 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pavane.ir.program import Load, MatmulTiles, Ref, Shape
 from pavane.ir.quasi import Quasi
 from pavane.ir.types import MAGNITUDE_BITS, Q8_BLOCK, SIGNIFICAND_BITS, Fill, Ints, block_elements
@@ -24,10 +26,10 @@ from pavane.native.kernels_outer import outer_kernel
 from pavane.native.kernels_packed import packed_kernel, panel_bytes
 from pavane.native.kernels_pairs import pairs_kernel
 from pavane.native.kernels_pairs import scratch_bytes as pair_scratch_bytes
+from pavane.native.outside import outside
 from pavane.native.panels import panel_kernel
 from pavane.native.panels import scratch_bytes as panel_scratch_bytes
 from pavane.native.text import LANES, Code
-from pavane.reject import OutsideFragment
 
 
 def scratch_bytes(op: MatmulTiles) -> int:
@@ -36,49 +38,87 @@ def scratch_bytes(op: MatmulTiles) -> int:
     return max(row * (COLUMNS + op.rows.size), panel_scratch_bytes(op), pair_scratch_bytes(op.rows.size, op.k.size))
 
 
-def emit_matmul(
-    code: Code,
-    op: MatmulTiles,
-    operands: tuple[Operand, Operand, Operand],
-    following: str,
-    scratch: str,
-    cpu: Cpu,
-    scope: Scope,
-    fresh: str = "false",
-) -> None:
-    """`operands` are dst, a, b; `following` is where b's bytes go on in the next turn (b itself when that is not
-    known); `fresh` is whether the sums begin here, of a product that `begins_sums`.
+class Product(NamedTuple):
+    """A MatmulTiles and where its operands lie.
+
+    `following`: where b's bytes go on in the next turn (b itself when that is not known). `scratch`: as many bytes as
+    `scratch_bytes` says. `fresh`: whether the sums begin here (i1), of a product that `begins_sums`.
     """
-    dst, a, b = operands
+
+    op: MatmulTiles
+    dst: Operand
+    a: Operand
+    b: Operand
+    following: str
+    scratch: str
+    fresh: str = "false"
+
+
+class Lengths(NamedTuple):
+    """Of the op's spans at a point, as values of 64 bits."""
+
+    rows: str
+    columns: str
+    k: str
+
+    def __str__(self) -> str:
+        return f"i64 {self.rows}, i64 {self.columns}, i64 {self.k}"
+
+
+def emit_matmul(code: Code, product: Product, cpu: Cpu, scope: Scope) -> None:
+    """The op at the point of the loops around it that `scope` gives; nothing where it has no element or is guarded."""
+    op, dst = product.op, product.dst
     if dst.dtype != "f32":
-        raise OutsideFragment("products accumulate in f32 on this machine", where=op.dst.name, needed=dst.dtype)
-    rows, columns, k = (emit_length(code, s, scope) for s in (op.rows, op.cols, op.k))
-    condition = code.value(f"icmp sgt i64 {columns}, 0")
-    for part in (code.value(f"icmp sgt i64 {rows}, 0"), emit_guards(code, op.guard, scope)):
-        if part is not None:
-            condition = code.value(f"and i1 {condition}, {part}")
-    with code.when(condition):
-        target = _origin(code, dst, op.dst, scope)
-        sizes = f"i64 {rows}, i64 {columns}, i64 {k}"
-        if b.packed and op.transposed:
-            left, left_row = _panel(code, op, a, rows, k, scratch, scope)
-            pointers = f"ptr {target}, i64 {dst.row_bytes}, ptr {left}, i64 {left_row}, ptr {b.base}, i64 {b.row_bytes}"
-            code.line(f"call void @{packed_kernel(code.module, cpu)}({pointers}, {sizes}, ptr {following})")
-            return
-        choice = _choose(op, a.dtype, b.dtype)
-        if choice == "ordered":
-            kernel = ordered_kernel(code.module, a.dtype, b.dtype, op.transposed, op.tree)
-            both = ", ".join(_row_origin(code, o, ref, scope) for o, ref in ((a, op.a), (b, op.b)))
-            code.line(f"call void @{kernel}(ptr {target}, i64 {dst.row_bytes}, {both}, {sizes})")
-            return
-        left, left_row = _origin(code, a, op.a, scope), a.row_bytes
-        if choice == "dot" and a.dtype != "f32":
-            left, left_row = _widened(code, op, a.dtype, (left, left_row), rows, k, scratch)
-        right = _origin(code, b, op.b, scope)
-        kernel = _kernel(code, choice, op, a, b, cpu)
-        pointers = f"ptr {target}, i64 {dst.row_bytes}, ptr {left}, i64 {left_row}, ptr {right}, i64 {b.row_bytes}"
-        begins = f", i1 {fresh}" if choice == "outer" else ""
-        code.line(f"call void @{kernel}({pointers}, {sizes}, ptr {following}, ptr {scratch}{begins})")
+        raise outside("products accumulate in f32 on this machine", op.dst.name, dst.dtype)
+    lengths = Lengths(*(emit_length(code, s, scope) for s in (op.rows, op.cols, op.k)))
+    with code.when(_has_elements(code, op, lengths, scope)):
+        target = f"ptr {_origin(code, dst, op.dst, scope)}, i64 {dst.row_bytes}"
+        if product.b.packed and op.transposed:
+            call = _packed_call(code, product, target, lengths, cpu, scope)
+        elif (choice := _choose(op, product.a.dtype, product.b.dtype)) == "ordered":
+            call = _ordered_call(code, product, target, lengths, scope)
+        else:
+            call = _tiled_call(code, product, choice, target, lengths, cpu, scope)
+        code.line(f"call void @{call}")
+
+
+def _has_elements(code: Code, op: MatmulTiles, lengths: Lengths, scope: Scope) -> str:
+    columns, rows = (code.value(f"icmp sgt i64 {n}, 0") for n in (lengths.columns, lengths.rows))
+    guards = emit_guards(code, op.guard, scope)
+    condition = code.value(f"and i1 {columns}, {rows}")
+    return condition if guards is None else code.value(f"and i1 {condition}, {guards}")
+
+
+def _packed_call(code: Code, product: Product, target: str, lengths: Lengths, cpu: Cpu, scope: Scope) -> str:
+    left, left_row = _panel(code, product, lengths, scope)
+    operands = f"ptr {left}, i64 {left_row}, ptr {product.b.base}, i64 {product.b.row_bytes}"
+    return f"{packed_kernel(code.module, cpu)}({target}, {operands}, {lengths}, ptr {product.following})"
+
+
+def _ordered_call(code: Code, product: Product, target: str, lengths: Lengths, scope: Scope) -> str:
+    op, a, b = product.op, product.a, product.b
+    kernel = ordered_kernel(code.module, a.dtype, b.dtype, op.transposed, op.tree)
+    operands = ", ".join(_row_origin(code, o, ref, scope) for o, ref in ((a, op.a), (b, op.b)))
+    return f"{kernel}({target}, {operands}, {lengths})"
+
+
+def _tiled_call(
+    code: Code, product: Product, choice: str, target: str, lengths: Lengths, cpu: Cpu, scope: Scope
+) -> str:
+    op, a, b = product.op, product.a, product.b
+    left, left_row = _origin(code, a, op.a, scope), a.row_bytes
+    if choice == "dot" and a.dtype != "f32":
+        left, left_row = _widened(code, product, left, lengths)
+    right = _origin(code, b, op.b, scope)
+    operands = f"ptr {left}, i64 {left_row}, ptr {right}, i64 {b.row_bytes}"
+    rest = f"ptr {product.following}, ptr {product.scratch}"
+    if choice == "dot":
+        kernel = dot_kernel(code.module, b.dtype, op.tree.fused, cpu)
+        return f"{kernel}({target}, {operands}, {lengths}, {rest})"
+    kernel = (
+        pairs_kernel(code.module, cpu) if b.packed else outer_kernel(code.module, a.dtype, b.dtype, op.tree.fused, cpu)
+    )
+    return f"{kernel}({target}, {operands}, {lengths}, {rest}, i1 {product.fresh})"
 
 
 def begins_sums(op: MatmulTiles, a: str, b: str) -> bool:
@@ -97,10 +137,10 @@ def require_taken_as_stored(shape: Shape, op: MatmulTiles) -> None:
             if not isinstance(step, Load) or step.fifo not in (op.a.name, op.b.name) or step.tensor not in taken:
                 continue
             if not _holds(taken[step.tensor], stored[step.fifo], formals[step.tensor].fill):
-                raise OutsideFragment(
+                raise outside(
                     "a product's operand would be rounded before it is multiplied: here what is stored is multiplied",
-                    where=f"{shape.name}.{step.tensor}",
-                    needed=f"{stored[step.fifo]} as {taken[step.tensor]}",
+                    f"{shape.name}.{step.tensor}",
+                    f"{stored[step.fifo]} as {taken[step.tensor]}",
                 )
 
 
@@ -109,14 +149,6 @@ def _holds(wide: str, narrow: str, fill: Fill) -> bool:
         return True
     bits = SIGNIFICAND_BITS.get(wide, 0)
     return isinstance(fill, Ints) and max(abs(fill.lo), abs(fill.hi)) <= 1 << bits
-
-
-def _kernel(code: Code, choice: str, op: MatmulTiles, a: Operand, b: Operand, cpu: Cpu) -> str:
-    if choice == "dot":
-        return dot_kernel(code.module, b.dtype, op.tree.fused, cpu)
-    if b.packed:
-        return pairs_kernel(code.module, cpu)
-    return outer_kernel(code.module, a.dtype, b.dtype, op.tree.fused, cpu)
 
 
 def _choose(op: MatmulTiles, a: str, b: str) -> str:
@@ -148,25 +180,25 @@ def _row_origin(code: Code, operand: Operand, ref: Ref, scope: Scope) -> str:
     return f"ptr {row}, i64 {operand.row_bytes}, i64 {emit_index(code, ref.col, scope)}"
 
 
-def _panel(code: Code, op: MatmulTiles, a: Operand, rows: str, k: str, scratch: str, scope: Scope) -> tuple[str, int]:
+def _panel(code: Code, product: Product, lengths: Lengths, scope: Scope) -> tuple[str, int]:
     """The rows of a as a panel: a carry that is one, or made in scratch."""
+    op, a = product.op, product.a
     if a.panel:
         return a.base, a.row_bytes
     stride = panel_bytes(op.k.limit.const)
     source = _origin(code, a, op.a, scope)
-    arguments = f"ptr {scratch}, i64 {stride}, ptr {source}, i64 {a.row_bytes}, i64 {rows}, i64 {k}"
+    target = f"ptr {product.scratch}, i64 {stride}"
+    arguments = f"{target}, ptr {source}, i64 {a.row_bytes}, i64 {lengths.rows}, i64 {lengths.k}"
     code.line(f"call void @{panel_kernel(code.module)}({arguments})")
-    return scratch, stride
+    return product.scratch, stride
 
 
-def _widened(
-    code: Code, op: MatmulTiles, dtype: str, left: tuple[str, int], rows: str, k: str, scratch: str
-) -> tuple[str, int]:
-    """The rows of a as f32 in scratch, behind the place of b's rows."""
-    stride = -(-op.k.size // LANES) * LANES * 4
-    base = code.at(scratch, str(stride * COLUMNS))
-    kernel = widen_kernel(code.module, dtype)
-    with code.loop(rows) as r:
-        source, target = code.at(left[0], code.mul(r, left[1])), code.at(base, code.mul(r, stride))
-        code.line(f"call void @{kernel}(ptr {target}, ptr {source}, i64 {k})")
+def _widened(code: Code, product: Product, left: str, lengths: Lengths) -> tuple[str, int]:
+    """The rows of a, which begin at `left`, as f32 in scratch, behind the place of b's rows."""
+    stride = -(-product.op.k.size // LANES) * LANES * 4
+    base = code.at(product.scratch, str(stride * COLUMNS))
+    kernel = widen_kernel(code.module, product.a.dtype)
+    with code.loop(lengths.rows) as r:
+        source, target = code.at(left, code.mul(r, product.a.row_bytes)), code.at(base, code.mul(r, stride))
+        code.line(f"call void @{kernel}(ptr {target}, ptr {source}, i64 {lengths.k})")
     return base, stride

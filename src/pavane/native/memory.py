@@ -12,7 +12,6 @@ import math
 import mmap
 from collections.abc import Iterable, Mapping
 
-import ml_dtypes
 import numpy as np
 
 from pavane.ir.digest import digest
@@ -23,24 +22,10 @@ from pavane.ir.walk import symbol_domain
 from pavane.native.kept import Fill, Place, kept_bytes
 from pavane.native.packed_forms import FORM, pack_weight, packed_bytes
 from pavane.reject import LaunchReject
+from pavane.tensor_graph.operands import STORAGE
 
-_NUMPY = {
-    "f32": np.float32,
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "i8": np.int8,
-    "i32": np.int32,
-    "q8_0": np.uint8,
-    "bfp8": np.uint8,
-    "bfp4": np.uint8,
-}
 _ALIGNMENT = 4096
 _LARGE_PAGE = 1 << 21
-
-
-def numpy_dtype(dtype: str) -> np.dtype:
-    """The element type of a view of a tensor."""
-    return np.dtype(_NUMPY[dtype])
 
 
 def view_shape(dtype: str, extents: tuple[int, ...]) -> tuple[int, ...]:
@@ -112,7 +97,12 @@ class Memory:
         if share is None:
             _check_names(program, weights)
         elif weights:
-            raise LaunchReject("a program that shares its weights takes none", needed=", ".join(sorted(weights)))
+            raise LaunchReject(
+                "a program that shares its weights takes none",
+                where=program.name,
+                available=", ".join(sorted(weights)),
+                remedy="give weights={} beside `share`",
+            )
         else:
             _check_equal(self, share)
         arena = aligned(self._arena_bytes())
@@ -145,8 +135,8 @@ class Memory:
     def address(self, name: str, packed: bool = False) -> int:
         return (self._packed if packed else self._bytes)[name].ctypes.data
 
-    def pack(self, names: Iterable[str], doors: Mapping[str, int], threads: int) -> None:
-        """Find or make the packed copies that are not there yet, with a loaded program's doors, side by side."""
+    def pack(self, names: Iterable[str], entries: Mapping[str, int], threads: int) -> None:
+        """Find or make the packed copies that are not there yet, with a loaded program's entry points, side by side."""
         missing = [self.tensors[name] for name in names if name not in self._packed]
         if not missing:
             return
@@ -157,7 +147,7 @@ class Memory:
             for tensor, start, size in zip(missing, starts, sizes, strict=True):
                 rows, columns = self._rows_and_columns(tensor)
                 source, made = self._bytes[tensor.name], arena[start : start + size]
-                pack_weight(doors[tensor.dtype], tensor.dtype, source, rows, columns, threads, made)
+                pack_weight(entries[tensor.dtype], tensor.dtype, source, rows, columns, threads, made)
                 release(source)
 
         arena = self._arena_of_packed(missing, sum(sizes), fill)
@@ -185,7 +175,7 @@ class Memory:
         tensor = self.tensors[name]
         extents = self.extents(tensor) if symbols is None else tuple(max(0, q.evaluate(symbols)) for q in tensor.shape)
         part = self._bytes[name][: tensor_bytes(tensor.dtype, extents)]
-        return part.view(numpy_dtype(tensor.dtype)).reshape(view_shape(tensor.dtype, extents))
+        return part.view(STORAGE[tensor.dtype]).reshape(view_shape(tensor.dtype, extents))
 
 
 def _in_arena(tensor: Tensor) -> bool:
@@ -195,13 +185,14 @@ def _in_arena(tensor: Tensor) -> bool:
 
 def weight_bytes(tensor: Tensor, extents: tuple[int, ...], given: np.ndarray) -> np.ndarray:
     """The caller's array as bytes, in place where it is contiguous; refused unless it is what the tensor declares."""
-    wanted, shape = numpy_dtype(tensor.dtype), view_shape(tensor.dtype, extents)
+    wanted, shape = STORAGE[tensor.dtype], view_shape(tensor.dtype, extents)
     if given.dtype != wanted or given.shape != shape:
         raise LaunchReject(
             "a weight is not what the program declares",
             where=tensor.name,
             needed=f"{wanted.name} {list(shape)} ({tensor_bytes(tensor.dtype, extents):,} bytes)",
             available=f"{given.dtype.name} {list(given.shape)} ({given.nbytes:,} bytes)",
+            remedy="give the array of the model that the program was compiled for",
         )
     return np.ascontiguousarray(given).reshape(-1).view(np.uint8)
 
@@ -212,7 +203,9 @@ def _check_names(program: Program, weights: Mapping[str, np.ndarray]) -> None:
     if missing or unknown:
         raise LaunchReject(
             "the weights are not those of the program",
+            where=program.name,
             terms=[*(f"{n} is missing" for n in missing), *(f"{n} is not a weight of it" for n in unknown)],
+            remedy="give one array a WEIGHT tensor, under its name",
         )
 
 
@@ -235,4 +228,8 @@ def _check_equal(mine: Memory, other: Memory) -> None:
         ):
             faults.append(f"{name} is declared differently")
     if faults:
-        raise LaunchReject("two programs cannot share their weights and state", terms=faults)
+        raise LaunchReject(
+            "two programs cannot share their weights and state",
+            terms=faults,
+            remedy="compile both from one model, contract and context",
+        )

@@ -14,7 +14,7 @@ from pavane.native.text import F32, LANES, Code
 
 PARAMETERS = f"{DOT_PARAMETERS}, i1 %fresh"
 VECTORS = 4
-NEAR_BYTES = 32 << 10  # of b at once: the nearest cache holds that and what streams past it
+L1_BYTES = 32 << 10  # of b in scratch at once: the first-level cache holds that, and what streams past it
 ROW_BYTES = LANES * VECTORS * 4  # of one row of b in scratch
 
 Masks = list[str | None]  # of registers of columns
@@ -30,6 +30,7 @@ class Tile:
         self.a, self.a_row, self.b, self.depth, self.fresh = "%a", "%a_row", "%b", "%k", "%fresh"
 
     def add(self, rows: list[str], c: str, masks: Masks) -> None:
+        """Add the products of these rows of a to dst, from column c on; a register of columns each mask."""
         code = self.code
         a_rows = [code.at(self.a, code.mul(r, self.a_row)) for r in rows]
         targets = [code.at("%dst", code.mul(r, "%dst_row")) for r in rows]
@@ -65,20 +66,20 @@ class Tile:
         return [load_lanes(code, self.dtypes[1], row, c, mask) for c, mask in zip(columns, masks, strict=True)]
 
 
-class Near(Tile):
+class ScratchTile(Tile):
     """The same where b's columns are in scratch, as f32 (0 beyond the last); `most` terms of them."""
 
-    most = NEAR_BYTES // ROW_BYTES
+    most_terms = L1_BYTES // ROW_BYTES
 
     def begin(self, first: str) -> None:
         """The terms from `first` on."""
         code = self.code
         self.a = code.at("%a", byte_offset(code, self.dtypes[0], first))
         self.b = code.at("%b", code.mul(first, "%b_row"))
-        self.depth = code.least(code.sub("%k", first), str(self.most))
-        self.fresh = begins(code, first)
+        self.depth = code.least(code.sub("%k", first), str(self.most_terms))
+        self.fresh = sums_begin(code, first)
 
-    def bring(self, c: str, masks: Masks) -> None:
+    def copy_columns(self, c: str, masks: Masks) -> None:
         """Columns of b to scratch."""
         code = self.code
         with code.loop(self.depth) as j:
@@ -92,7 +93,7 @@ class Near(Tile):
         return [self.code.load(F32, self.code.at(row, str(4 * LANES * v)), 64) for v in range(len(columns))]
 
 
-def begins(code: Code, term: str) -> str:
+def sums_begin(code: Code, term: str) -> str:
     """Whether sums that go on with this term begin there."""
     return code.value(f"and i1 %fresh, {code.value(f'icmp eq i64 {term}, 0')}")
 
@@ -108,15 +109,15 @@ def column_masks(code: Code, c: str, vectors: int, masked: bool) -> Masks:
     return [code.mask(code.sub("%cols", code.add(c, str(LANES * v)))) if masked else None for v in range(vectors)]
 
 
-def in_parts(tile: Near, vectors: int, rows_at_once: int) -> None:
-    """All columns, a part of the terms after the other."""
+def over_blocks_of_terms(tile: ScratchTile, vectors: int, rows_at_once: int) -> None:
+    """All columns of b: block after block of the terms, in each so many registers of columns at a time."""
     code, cuts = tile.code, column_cuts(tile.code, vectors)
-    with code.loop("%k", step=tile.most) as first:
+    with code.loop("%k", step=tile.most_terms) as first:
         tile.begin(first)
         for start, stop, masked in cuts:
             with code.loop(stop, start=start, step=LANES * vectors) as c:
                 masks = column_masks(code, c, vectors, masked)
-                tile.bring(c, masks)
+                tile.copy_columns(c, masks)
                 all_rows(tile, c, masks, rows_at_once)
 
 

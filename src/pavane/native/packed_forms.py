@@ -18,9 +18,8 @@ import numpy as np
 
 from pavane.ir.types import Q8_BLOCK, row_bytes
 from pavane.native.elements import load_raw_lanes
-from pavane.native.kernels_packed import GROUP, QUANTS
-from pavane.native.kernels_pairs import GROUP as COLUMNS
-from pavane.native.kernels_pairs import TERM_BYTES
+from pavane.native.kernels_packed import GROUP_ROWS, QUANTS
+from pavane.native.kernels_pairs import GROUP_COLUMNS, TERM_BYTES
 from pavane.native.text import LANES, Code, Module, shuffle
 
 _PARAMETERS = "ptr noalias %out, ptr %in, i64 %first, i64 %last, i64 %rows, i64 %columns"
@@ -28,17 +27,17 @@ _BLOCK_BYTES = Q8_BLOCK + 2
 _INTS = f"<{LANES} x i32>"
 FORM = 1  # of all forms together: another number for any change of the bytes, which files on disk hold
 _LEAST_BYTES = 1 << 20  # a share of work that is worth a thread
-_DOOR = ctypes.CFUNCTYPE(
+_ENTRY = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
 
 
 class Form(NamedTuple):
-    """So many rows (0) or columns (1) are a group; `define` writes the function `door(out, in, first, last, rows,
+    """So many rows (0) or columns (1) are a group; `define` writes the function `entry(out, in, first, last, rows,
     columns)`, which packs the groups first .. last-1 of a tensor.
     """
 
-    door: str
+    entry: str
     define: Callable[[Module, str], None]
     dimension: int
     group: int
@@ -56,10 +55,10 @@ def _groups(form: Form, rows: int, columns: int) -> int:
 
 
 def pack_weight(
-    door: int, dtype: str, source: np.ndarray, rows: int, columns: int, threads: int, out: np.ndarray
+    entry: int, dtype: str, source: np.ndarray, rows: int, columns: int, threads: int, out: np.ndarray
 ) -> None:
     """`source` and `out` are bytes; the work is shared by so many threads."""
-    pack, groups = _DOOR(door), _groups(FORMS[dtype], rows, columns)
+    pack, groups = _ENTRY(entry), _groups(FORMS[dtype], rows, columns)
     count = max(1, min(threads, groups, source.size // _LEAST_BYTES))
     bounds = [groups * i // count for i in range(count + 1)]
 
@@ -74,23 +73,23 @@ def pack_weight(
 
 
 def define_packing(module: Module) -> None:
-    """The doors of all forms."""
+    """The entry points of all forms."""
     for form in FORMS.values():
-        form.define(module, form.door)
+        form.define(module, form.entry)
 
 
 # --- blocks of quants -------------------------------------------------------------------------------------------------
 
 
-def _define_blocks(module: Module, door: str) -> None:
-    code = Code(module, door, _PARAMETERS, attributes="nounwind")
+def _define_blocks(module: Module, entry: str) -> None:
+    code = Code(module, entry, _PARAMETERS, attributes="nounwind")
     blocks = code.value("lshr exact i64 %columns, 5")
     row_bytes = code.mul(blocks, _BLOCK_BYTES)
-    group_bytes = code.mul(row_bytes, GROUP)
+    group_bytes = code.mul(row_bytes, GROUP_ROWS)
     with code.loop("%last", start="%first") as group, code.loop(blocks) as block:
-        first = code.mul(group, GROUP)
+        first = code.mul(group, GROUP_ROWS)
         # A row beyond the last repeats it; nothing reads what comes of it.
-        rows = [code.least(code.add(first, str(i)), code.sub("%rows", "1")) for i in range(GROUP)]
+        rows = [code.least(code.add(first, str(i)), code.sub("%rows", "1")) for i in range(GROUP_ROWS)]
         offset = code.mul(block, _BLOCK_BYTES)
         places = [code.at("%in", code.add(code.mul(row, row_bytes), offset)) for row in rows]
         target = code.at("%out", code.mul(group, group_bytes))
@@ -99,7 +98,7 @@ def _define_blocks(module: Module, door: str) -> None:
 
 
 def _pack_block(code: Code, places: list[str], target: str, block: str, blocks: str) -> None:
-    scales = code.at(target, code.add(code.mul(blocks, QUANTS), code.mul(block, 2 * GROUP)))
+    scales = code.at(target, code.add(code.mul(blocks, QUANTS), code.mul(block, 2 * GROUP_ROWS)))
     for i, place in enumerate(places):
         code.store("i16", code.load("i16", place), code.at(scales, str(2 * i)))
     vectors = [code.load("<8 x i32>", code.at(place, "2")) for place in places]
@@ -148,14 +147,14 @@ def _sorted_lanes(code: Code, vectors: list[str], lanes: list[list[tuple[int, in
 # --- pairs of rows ----------------------------------------------------------------------------------------------------
 
 
-def _define_pairs(module: Module, door: str) -> None:
-    code = Code(module, door, _PARAMETERS, attributes="nounwind")
+def _define_pairs(module: Module, entry: str) -> None:
+    code = Code(module, entry, _PARAMETERS, attributes="nounwind")
     row_bytes, group_bytes = code.mul("%columns", 2), code.mul("%rows", TERM_BYTES)
     with code.loop("%last", start="%first") as group, code.loop("%rows", step=2) as row:
         rows = [code.at("%in", code.mul(code.add(row, str(i)), row_bytes)) for i in (0, 1)]
         target = code.at(code.at("%out", code.mul(group, group_bytes)), code.mul(row, TERM_BYTES))
-        for first in range(0, COLUMNS, LANES):
-            column = code.add(code.mul(group, COLUMNS), str(first))
+        for first in range(0, GROUP_COLUMNS, LANES):
+            column = code.add(code.mul(group, GROUP_COLUMNS), str(first))
             mask = code.mask(code.sub("%columns", column))
             words = [_words(code, code.at(place, code.mul(column, 2)), mask) for place in rows]
             high = code.value(f"shl {_INTS} {words[0]}, {code.splat('i32', LANES, '16')}")
@@ -169,6 +168,6 @@ def _words(code: Code, place: str, mask: str) -> str:
 
 
 FORMS = {
-    "q8_0": Form("pack_blocks", _define_blocks, 0, GROUP),
-    "bf16": Form("pack_pairs", _define_pairs, 1, COLUMNS),
+    "q8_0": Form("pack_blocks", _define_blocks, 0, GROUP_ROWS),
+    "bf16": Form("pack_pairs", _define_pairs, 1, GROUP_COLUMNS),
 }

@@ -14,9 +14,8 @@ from pavane.ir.expr import At, walk
 from pavane.ir.program import Compute, Formal, Generic, Load, MatmulTiles, Program, Ref, Shape, Tensor
 from pavane.ir.quasi import Quasi
 from pavane.ir.walk import bodies, leaves
-from pavane.native.kernels_packed import GROUP
-from pavane.native.kernels_pairs import GROUP as COLUMNS
-from pavane.native.kernels_pairs import LEAST_ROWS
+from pavane.native.kernels_packed import GROUP_ROWS
+from pavane.native.kernels_pairs import GROUP_COLUMNS, LEAST_ROWS
 from pavane.native.packed_forms import FORMS
 
 _ZERO = Quasi()
@@ -110,9 +109,9 @@ def _in_groups(formal: Formal, step: Load) -> bool:
     stride = 1
     for d in range(last - 1, -1, -1):
         index = start[d]
-        if not isinstance(index, Quasi) or any(n * stride % GROUP for n in _numbers(index)):
+        if not isinstance(index, Quasi) or any(n * stride % GROUP_ROWS for n in _numbers(index)):
             return False
-        stride *= formal.shape[d].const if formal.shape[d].is_const else GROUP
+        stride *= formal.shape[d].const if formal.shape[d].is_const else GROUP_ROWS
     return True
 
 
@@ -123,7 +122,7 @@ def _in_pairs(formal: Formal, step: Load) -> bool:
         return False
     return all(
         isinstance(index, Quasi) and all(n % unit == 0 for n in _numbers(index))
-        for index, unit in zip(start, (2, COLUMNS), strict=True)
+        for index, unit in zip(start, (2, GROUP_COLUMNS), strict=True)
     )
 
 

@@ -11,7 +11,7 @@ from pavane.ir.program import Carry, Compute, Generic, Init, MatmulTiles, Ref, S
 from pavane.ir.quasi import quasi
 from pavane.ir.types import Q8_BLOCK
 from pavane.ir.walk import bodies, leaves
-from pavane.native.elements import load_scale, quantised_block
+from pavane.native.elements import load_quants, load_scale, q8_block, quantised_block
 from pavane.native.kernels_packed import panel_bytes
 from pavane.native.packing import packed_products, reads
 from pavane.native.text import LANES, Code, Module
@@ -71,10 +71,8 @@ def panel_kernel(module: Module) -> str:
         code = Code(module, name, parameters, attributes="internal noinline nounwind")
         with code.loop("%rows") as r, code.loop("%k", step=Q8_BLOCK) as column:
             row = code.at("%out", code.mul(r, "%out_row"))
-            block = code.at(
-                code.at("%a", code.mul(r, "%a_row")), code.mul(code.value(f"lshr exact i64 {column}, 5"), 34)
-            )
-            quants = [code.load(f"<{LANES} x i8>", code.at(block, str(2 + LANES * h))) for h in (0, 1)]
+            block = q8_block(code, code.at("%a", code.mul(r, "%a_row")), column, is_first=True)
+            quants = list(load_quants(code, block))
             for half, value in enumerate(quants):
                 code.store(f"<{LANES} x i8>", value, code.at(row, code.add(column, str(LANES * half))))
             _store_beside(code, row, column, "%k", load_scale(code, block), _start(code, quants))

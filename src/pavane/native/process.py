@@ -52,7 +52,8 @@ from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait
 from pavane.native.index import emit_index
 from pavane.native.kernels_packed import panel_bytes
 from pavane.native.layout import Layout, rect_numbers
-from pavane.native.matmul import emit_matmul, require_taken_as_stored
+from pavane.native.matmul import Product, emit_matmul, require_taken_as_stored
+from pavane.native.outside import outside
 from pavane.native.packing import packed_formals
 from pavane.native.panels import panel_offsets
 from pavane.native.queues import Queue, process_queues
@@ -60,7 +61,6 @@ from pavane.native.sums import sums_in_place
 from pavane.native.sync import emit_add
 from pavane.native.text import Code, Module
 from pavane.native.windows import Box, emit_address, emit_box, emit_copy
-from pavane.reject import OutsideFragment
 
 PARAMETERS = (
     "ptr %formals, ptr %symbols, i64 %x, i64 %y, "
@@ -103,7 +103,10 @@ class _Process:
         self.scratch = code.at("%scratch", str(panel_bytes_))
         self.direct = direct_stores(program, shape, process)
         self.sums = sums_in_place(program, shape, process, self.direct)
-        self.fills = {step.fifo: step for _, step in leaves(process.body) if isinstance(step, Load)}
+        loads = [step for _, step in leaves(process.body) if isinstance(step, Load)]
+        self.fills = {
+            load.fifo: dict.fromkeys(other.window for other in loads if other.fifo == load.fifo) for load in loads
+        }
 
     def body(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
@@ -123,7 +126,7 @@ class _Process:
 
     @singledispatchmethod
     def step(self, step: Step) -> None:
-        raise OutsideFragment(f"a step of kind {type(step).__name__} cannot run here", where=self.process.name)
+        raise outside(f"a step of kind {type(step).__name__} cannot run here", self.process.name)
 
     @step.register
     def _(self, step: Reserve) -> None:
@@ -210,8 +213,8 @@ class _Process:
     def _product(self, op: MatmulTiles, target: Operand, fresh: str = "false") -> None:
         require_taken_as_stored(self.shape, op)
         a, b = self._read(op.a.name), self._read(op.b.name)
-        following = self._following(op, b)
-        emit_matmul(self.code, op, (target, a, b), following, self.scratch, self.cpu, self.scope, fresh)
+        product = Product(op, target, a, b, self._following(op, b), self.scratch, fresh)
+        emit_matmul(self.code, product, self.cpu, self.scope)
 
     def _product_in_place(self, op: MatmulTiles) -> None:
         sums = self.sums[op.dst.name]
@@ -275,11 +278,14 @@ class _Process:
 
     def _indirect(self, index: Indirect) -> str:
         code, queue = self.code, self.queues[index.via]
-        fill = self.fills.get(index.via)
-        if fill is None or any(not isinstance(s, Quasi) for s in fill.window.start):
-            raise OutsideFragment("an index is read from a slot that another process fills", where=index.via)
-        places = [emit_index(code, q - s, self.scope) for q, s in zip(index.index, fill.window.start, strict=True)]  # type: ignore[operator]
-        row = "0" if fill.window.row < 0 else places[fill.window.row]
+        fill, *others = self.fills.get(index.via, (None,))
+        starts = [s for s in fill.start if isinstance(s, Quasi)] if fill is not None else []
+        if fill is None or others or len(starts) < len(fill.start):
+            raise outside(
+                "an index is read from a slot that another process, or now one load and now another, fills", index.via
+            )
+        places = [emit_index(code, q - s, self.scope) for q, s in zip(index.index, starts, strict=True)]
+        row = "0" if fill.row < 0 else places[fill.row]
         pointer = code.at(code.load("ptr", queue.holding, 8), code.mul(row, queue.row_bytes))
         if queue.fifo.dtype == "i32":
             return code.value(f"sext i32 {code.load('i32', code.at(pointer, code.mul(places[-1], 4)))} to i64")
@@ -287,18 +293,18 @@ class _Process:
 
     def _bind(self, queue: Queue, step: Load) -> None:
         if step.row != Quasi():
-            raise OutsideFragment("an ALIAS slot is bound as a whole", where=step.fifo)
+            raise outside("an ALIAS slot is bound as a whole", step.fifo)
         formal, base = named(self.shape.formals, step.tensor), self.formals[step.tensor]
         address = emit_address(self.code, formal, base, step.window, self._read_index, formal.name in self.packed)
         queue.bind(address, self._next_address(step, address))
 
     def _next_address(self, step: Load, address: str) -> str:
         """The address that the load binds in the next turn of its innermost loop, if there is one."""
-        starts = step.window.start
-        if not self.loops or not all(isinstance(s, Quasi) for s in starts):
+        starts = [s for s in step.window.start if isinstance(s, Quasi)]
+        if not self.loops or len(starts) < len(step.window.start):
             return address
         loop, code = self.loops[-1], self.code
-        if not any(loop.var in s.variables() for s in starts):  # type: ignore[union-attr]
+        if not any(loop.var in s.variables() for s in starts):
             return address
         turn = code.add(self.scope[loop.var], "1")
         scope = {**self.scope, loop.var: turn}

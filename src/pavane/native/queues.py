@@ -12,10 +12,10 @@ from pavane.ir.types import row_bytes
 from pavane.ir.walk import leaves, named
 from pavane.native.generic import Operand
 from pavane.native.layout import ADDRESSES, POPPING, PUSHING, queue_cell_bytes, queue_offset
+from pavane.native.outside import outside
 from pavane.native.sync import emit_add, emit_wait
 from pavane.native.text import Code
 from pavane.native.windows import window_row_bytes
-from pavane.reject import OutsideFragment
 
 
 def process_queues(
@@ -65,6 +65,7 @@ class Queue:
             code.store("i64", "0", index, 8)
 
     def reserve(self) -> None:
+        """Wait for a free slot, where the other end is elsewhere, and make it the one being filled."""
         self._reserved = True
         if self._cell is not None:
             popped = self._code.sub(self._code.add(self._index(PUSHING), "1"), str(self.fifo.depth))
@@ -73,10 +74,12 @@ class Queue:
             self._code.store("ptr", self._slot(PUSHING), self.filling, 8)
 
     def push(self) -> None:
+        """Hand the slot being filled over."""
         self._reserved = False
         self._advance(PUSHING)
 
     def front(self) -> None:
+        """Wait for a slot, where the other end is elsewhere, and make it the one held."""
         code = self._code
         self.held = True
         if self._cell is not None:
@@ -91,6 +94,7 @@ class Queue:
         code.store("ptr", following, self.following, 8)
 
     def pop(self) -> None:
+        """Give the slot held back."""
         self.held = False
         self._advance(POPPING)
 
@@ -157,7 +161,5 @@ def _alias_row_bytes(shape: Shape, fifo: Fifo, packed: frozenset[str]) -> int:
     loads = [load for load in _all_loads(shape) if load.fifo == fifo.name]
     distinct = sorted({window_row_bytes(named(shape.formals, n.tensor), n.window, n.tensor in packed) for n in loads})
     if len(distinct) != 1:
-        raise OutsideFragment(
-            "an ALIAS FIFO is bound to windows whose rows lie differently", where=fifo.name, needed=f"{distinct} bytes"
-        )
+        raise outside("an ALIAS FIFO is bound to windows whose rows lie differently", fifo.name, f"{distinct} bytes")
     return distinct[0]

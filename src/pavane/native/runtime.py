@@ -81,6 +81,7 @@ def _check_program(program: Program, target: SpatialTarget) -> None:
             where=program.name,
             needed="phase PERSISTENT or VERIFIED",
             available=program.phase,
+            remedy="let every pass run: pv.compile",
         )
     if program.target_digest != target_digest(target):
         raise LaunchReject(
@@ -131,7 +132,12 @@ def _check_weights(program: Program, memory: Memory) -> None:
         fault for t in program.tensors if t.role == "WEIGHT" for fault in fill_faults(t, memory.view(t.name, None))
     ]
     if faults:
-        raise LaunchReject("a weight holds integers that the program does not expect", terms=faults)
+        raise LaunchReject(
+            "a weight holds values that the program does not expect",
+            where=program.name,
+            terms=faults,
+            remedy="give the weights that the program was compiled for",
+        )
 
 
 class NativeProgram:
@@ -156,7 +162,7 @@ class NativeProgram:
         """
         with self._lock:
             if not self._closing.alive:
-                raise LaunchReject("the program is closed", where=self._program.name)
+                raise LaunchReject("the program is closed", where=self._program.name, remedy="load it again")
             values = check_symbols(self._program, symbols)
             check_inputs(self._program, values, inputs)
             after = check_state(self._transitions, values, self.memory.watermark)
@@ -172,13 +178,13 @@ class NativeProgram:
     def input(self, name: str, symbols: Mapping[str, int]) -> np.ndarray:
         """The place of an input at these symbols. A launch that is given this array copies nothing."""
         if self.memory.role(name) != "INPUT":
-            raise LaunchReject("the program has no such input", where=name)
+            raise LaunchReject("the program has no such input", where=name, remedy="name one of its INPUT tensors")
         return self.memory.view(name, check_symbols(self._program, symbols))
 
     def tensor(self, name: str) -> np.ndarray:
         """A view of a tensor's bytes, with its extents at the last launch; blocks as bytes."""
         if not self.memory.role(name):
-            raise LaunchReject("the program has no such tensor", where=name)
+            raise LaunchReject("the program has no such tensor", where=name, remedy="name one of its tensors")
         return self.memory.view(name, self._symbols)
 
     def cycles(self) -> np.ndarray:

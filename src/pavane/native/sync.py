@@ -91,8 +91,10 @@ def _define_add(module: Module, cpu: Cpu) -> None:
 
 
 def emit_wait(code: Code, word: str, target: str, spins: str) -> None:
+    """Wait until the counter at `word` has reached `target` (i32)."""
     code.line(f"call void @wait_until(ptr {word}, i32 {target}, i64 {spins})")
 
 
 def emit_add(code: Code, word: str, n: int) -> None:
+    """Add n to the counter at `word`, and wake who sleeps on it."""
     code.line(f"call void @add_to(ptr {word}, i32 {n})")

@@ -66,6 +66,7 @@ class Code:
         self._lines.append("  " + text)
 
     def value(self, text: str) -> str:
+        """The name of what an instruction gives."""
         name = self.fresh()
         self._lines.append(f"  {name} = {text}")
         return name
@@ -91,6 +92,7 @@ class Code:
         self.line(f"br i1 {condition}, label %{yes}, label %{no}")
 
     def finish(self, result: str = "void") -> None:
+        """Return, and put the function into its module."""
         body = "\n".join(["entry:", *self._slots, "  br label %start", "start:", *self._lines, f"  ret {result}", "}"])
         self.module.define(self._name, self._head + "\n" + body)
 
@@ -114,6 +116,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
+        """What is written inside runs where the i1 is true."""
         body, after = self.label(), self.label()
         self.branch(condition, body, after)
         self.open(body)

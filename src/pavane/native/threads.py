@@ -20,7 +20,7 @@ from pavane.native.layout import SPINS
 
 _SPINS = 1500  # pauses before a waiter sleeps: 35 to 70 microseconds
 _SPINS_CROWDED = 20  # where threads outnumber cores, another thread may need this core
-_DOOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _RESIDENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
@@ -28,7 +28,7 @@ class Crew:
     """Threads 1 .. count-1; thread 0 is whoever calls `run`. `loaded` and `control` outlive it."""
 
     def __init__(self, loaded: Loaded, control: np.ndarray, count: int) -> None:
-        self._launch, self._dismiss = _DOOR(loaded.launch), _DOOR(loaded.dismiss)
+        self._launch, self._dismiss = _ENTRY(loaded.launch), _ENTRY(loaded.dismiss)
         self._resident = _RESIDENT(loaded.resident)
         self._control = control.ctypes.data
         cores = available_cores()

@@ -11,7 +11,7 @@ from pavane.ir.quasi import Quasi
 from pavane.ir.types import block_elements, row_bytes
 from pavane.native.elements import byte_offset
 from pavane.native.index import Scope, emit_index
-from pavane.native.kernels_pairs import GROUP, TERM_BYTES
+from pavane.native.kernels_pairs import GROUP_COLUMNS, TERM_BYTES
 from pavane.native.text import Code
 
 ReadIndex = Callable[[Index], str]
@@ -31,7 +31,7 @@ def strides(formal: Formal, packed: bool = False) -> tuple[int, ...]:
     which a window may start.
     """
     if packed and formal.dtype == "bf16":
-        return GROUP, formal.shape[0].const
+        return GROUP_COLUMNS, formal.shape[0].const
     found, total = [], 1
     for extent in reversed(formal.shape[1:]):
         found.append(total)

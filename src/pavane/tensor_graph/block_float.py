@@ -29,7 +29,10 @@ def encode_block_float(values: np.ndarray, dtype: str) -> np.ndarray:
     """float [..., n] -> uint8 [..., n / 16 * 17 (or 9)]; n is a multiple of 16."""
     if values.shape[-1] % BFP_BLOCK:
         raise ArgumentReject(
-            f"{dtype} holds whole blocks", needed=f"a multiple of {BFP_BLOCK}", available=str(values.shape[-1])
+            f"{dtype} holds whole blocks",
+            needed=f"rows of a multiple of {BFP_BLOCK} elements",
+            available=str(values.shape[-1]),
+            remedy="pad or cut the rows",
         )
     words = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(-1, BFP_BLOCK)
     exponents = (words >> _FRACTION_BITS) & 0xFF

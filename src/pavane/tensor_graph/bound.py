@@ -93,7 +93,11 @@ def worst_ratio(
 
 def products_of(shape: Shape, target: SpatialTarget | None = None) -> Mapping[str, Taken]:
     """Per formal that a MatmulTiles reads as b: how both operands are taken."""
-    loaded = {step.fifo: step.tensor for _, body in bodies(shape) for _, step in leaves(body) if isinstance(step, Load)}
+    loaded: dict[str, list[str]] = {}
+    for _, body in bodies(shape):
+        for _, step in leaves(body):
+            if isinstance(step, Load):
+                loaded.setdefault(step.fifo, []).append(step.tensor)
     carried = {carry.name: carry.dtype for carry in shape.carries}
     stored, widths = {formal.name: formal.dtype for formal in shape.formals}, buffer_bits(shape)
     taken = dict(shape.numerics.operands)
@@ -101,11 +105,11 @@ def products_of(shape: Shape, target: SpatialTarget | None = None) -> Mapping[st
     for _, body in bodies(shape):
         for _, step in leaves(body):
             if isinstance(step, Compute) and isinstance(step.op, MatmulTiles) and step.op.b.name in loaded:
-                right, left = loaded[step.op.b.name], step.op.a.name
-                formal = loaded.get(left, "")
+                left, needed = step.op.a.name, (widths[step.op.a.name], widths[step.op.b.name])
+                formal = loaded.get(left, [""])[0]
                 left_dtype = carried[left] if left in carried else taken.get(formal, stored.get(formal, "f32"))
-                needed = widths[left], widths[step.op.b.name]
-                out[right] = _taken(left_dtype, taken.get(right, stored[right]), needed, target)
+                for right in loaded[step.op.b.name]:
+                    out[right] = _taken(left_dtype, taken.get(right, stored[right]), needed, target)
     return out
 
 

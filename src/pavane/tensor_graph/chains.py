@@ -16,8 +16,8 @@ from pavane.ir.program import Tensor
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import INTEGER_DTYPES
 from pavane.reject import OutsideAlgebra
-from pavane.tensor_graph.graph import Apply, Matmul, RowReduce, TensorGraph
 from pavane.tensor_graph.grouping import Group, matrix, operands
+from pavane.tensor_graph.nodes import Apply, Matmul, RowReduce, TensorGraph
 from pavane.tensor_graph.recognised import LinkExpr, Operand, ProductOp, RowsOp, Spread
 
 ROW, COL, ZERO = quasi("i0"), quasi("i1"), quasi(0)

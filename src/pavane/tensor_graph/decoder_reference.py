@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.decoder import DecoderConfig
 
 Weights = Mapping[str, np.ndarray]
 

@@ -12,11 +12,10 @@ from itertools import product
 import numpy as np
 
 from pavane.ir.program import Tensor
-from pavane.ir.types import INTEGER_DTYPES, SIGNIFICAND_BITS, Const, Fill, Floats, Ints
+from pavane.ir.types import INTEGER_DTYPES, INTEGER_RANGE, SIGNIFICAND_BITS, Const, Fill, Floats, Ints
 
 LIMIT = 1 << 24
 OPERAND_LIMIT = 1 << 8
-CAST_RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
 _CORNERS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -65,7 +64,7 @@ def applied_fill(op: str, fills: tuple[Fill, ...], dtype: str) -> Fill:
         return Ints(0, 1)
     ranges = [integer_range(f) for f in (fills[1:] if op == "select" else fills)]
     if op == "cast":
-        lo, hi = CAST_RANGE[dtype]
+        lo, hi = INTEGER_RANGE[dtype]
         return Ints(lo, hi) if ranges[0] is None else Ints(_clamp(ranges[0][0], lo, hi), _clamp(ranges[0][1], lo, hi))
     if any(r is None for r in ranges):
         return Floats()

@@ -18,8 +18,9 @@ from pavane.ir.program import Tensor
 from pavane.reject import OutsideAlgebra
 from pavane.tensor_graph.chains import product_op, rows_op
 from pavane.tensor_graph.fills import held
-from pavane.tensor_graph.graph import Apply, Attention, Gather, Graph, Input, Matmul, TensorGraph
+from pavane.tensor_graph.graph import Graph
 from pavane.tensor_graph.grouping import Group, groups_of
+from pavane.tensor_graph.nodes import Apply, Attention, Gather, Input, Matmul, TensorGraph
 from pavane.tensor_graph.recognised import AttentionOp, GatherOp, RecognisedOp
 
 EXPRESSED_BY = {

@@ -13,16 +13,15 @@ with all others, by `recognize_stages`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Literal, NoReturn, SupportsIndex
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from pavane.ir.expr import ARITY
 from pavane.ir.program import Symbol
-from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
+from pavane.ir.quasi import Domain, Quasi, lower, quasi
 from pavane.ir.types import (
     CONTRACTS,
     DTYPES,
@@ -35,85 +34,32 @@ from pavane.ir.types import (
     Ints,
     block_elements,
 )
-from pavane.reject import ArgumentReject
-from pavane.tensor_graph.fills import CAST_RANGE, applied_fill, integer_range, product_fill, reduced_fill
-
-MOST_ELEMENTS = 1 << 40
-MOST_DIMENSIONS = 8
-MOST_LETTERS = 200
-
-Extent = int | Quasi
-Dims = tuple[Quasi, ...]
-
-
-class Input(msgspec.Struct, frozen=True, tag="input"):
-    """A tensor from outside."""
-
-    role: Literal["INPUT", "WEIGHT", "STATE"]
-
-
-class Apply(msgspec.Struct, frozen=True, tag="apply"):
-    """An element-wise operator over broadcast operands (node numbers, or constants)."""
-
-    op: str
-    args: tuple[int | float, ...]
-    dtype: str = ""
-
-
-class RowReduce(msgspec.Struct, frozen=True, tag="reduce"):
-    """SUM or MAX over the last dimension, which becomes 1."""
-
-    kind: Literal["SUM", "MAX"]
-    x: int
-
-
-class Matmul(msgspec.Struct, frozen=True, tag="matmul"):
-    """a [..., K] . b [K, N], or b [N, K] when transposed."""
-
-    a: int
-    b: int
-    transposed: bool
-
-
-class Attention(msgspec.Struct, frozen=True, tag="attention"):
-    """q [rows, heads, width], k and v [live, kv_heads, width]; query row r is at position live - rows + r."""
-
-    q: int
-    k: int
-    v: int
-    scale: float
-    causal: bool
-    window: int
-
-
-class Gather(msgspec.Struct, frozen=True, tag="gather"):
-    """Rows of a table [entries, width] that ids [n] name."""
-
-    table: int
-    ids: int
-
-
-Op = Input | Apply | RowReduce | Matmul | Attention | Gather
-
-
-class GraphNode(msgspec.Struct, frozen=True):
-    """One value of the graph: how it is made, and what is known of it."""
-
-    name: str
-    op: Op
-    shape: Dims
-    dtype: DType
-    fill: Fill
-
-
-class TensorGraph(msgspec.Struct, frozen=True):
-    """A whole graph; operands are node numbers, always lower than the node that reads them."""
-
-    name: str
-    contract: Contract
-    symbols: tuple[Symbol, ...]
-    nodes: tuple[GraphNode, ...]
-    outputs: tuple[tuple[str, int, DType], ...]
+from pavane.tensor_graph.arguments import (
+    Extent,
+    broadcast,
+    check_choice,
+    check_extents,
+    check_fill,
+    check_integers,
+    check_name,
+    check_number,
+    constant,
+    extents_given,
+    refuse,
+)
+from pavane.tensor_graph.fills import applied_fill, product_fill, reduced_fill
+from pavane.tensor_graph.nodes import (
+    Apply,
+    Attention,
+    Dims,
+    Gather,
+    GraphNode,
+    Input,
+    Matmul,
+    Op,
+    RowReduce,
+    TensorGraph,
+)
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -129,9 +75,8 @@ class Graph:
     """Builds a TensorGraph node by node."""
 
     def __init__(self, name: str = "graph", contract: Contract = "FLOAT") -> None:
-        _check_name(name)
-        if contract not in CONTRACTS:
-            _refuse(f"no contract is named {contract!r}", " or ".join(CONTRACTS))
+        check_name(name)
+        check_choice("contract", contract, CONTRACTS)
         self.name = name
         self.contract = contract
         self._symbols: list[Symbol] = []
@@ -142,12 +87,12 @@ class Graph:
 
     def symbol(self, name: str, lo: int, hi: int, expected: int | None = None) -> Quasi:
         """A runtime extent in [lo, hi]."""
-        _check_name(name)
+        check_name(name)
         if name in (s.name for s in self._symbols):
-            _refuse(f"the name {name!r} is taken", "a name of its own for each symbol")
+            refuse(f"the name {name!r} is taken", "a name of its own for each symbol")
         likely = hi if expected is None else expected
         if any(type(n) is not int for n in (lo, hi, likely)) or not 0 <= lo <= likely <= hi < 2**31:
-            _refuse(
+            refuse(
                 f"symbol {name} has no such range",
                 "integers 0 <= lo <= expected <= hi < 2**31",
                 f"{lo}, {likely}, {hi}",
@@ -167,15 +112,15 @@ class Graph:
         """Name a value as a result, stored as `dtype` (default: the value's own). Floats, in blocks too, round; an
         integer type takes what is known to be an integer of its range.
         """
-        _check_name(name)
+        check_name(name)
         self._own(value)
         taken = [*(n.name for n in self._nodes if isinstance(n.op, Input)), *(o[0] for o in self._outputs)]
         if name in taken:
-            _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
+            refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
         if value.number in (o[1] for o in self._outputs):
-            _refuse(f"the value of {name!r} is an output already", "one output a value")
-        if dtype is not None and dtype not in DTYPES:
-            _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))
+            refuse(f"the value of {name!r} is an output already", "one output a value")
+        if dtype is not None:
+            check_choice("element type", dtype, DTYPES)
         self._check_stored(name, value.number, dtype or value.dtype)
         self._outputs.append((name, value.number, dtype or value.dtype))
 
@@ -183,26 +128,26 @@ class Graph:
 
     def apply(self, op: str, *args: Value | float, dtype: Literal["", "i8", "i32"] = "") -> Value:
         """An element-wise operator; numbers are constants."""
+        check_name(op)
         for arg in args:
             if isinstance(arg, Value):
                 self._own(arg)
             else:
-                _check_number(op, arg)
+                check_number(op, arg)
         if op in ARITY and len(args) != ARITY[op]:
-            _refuse(f"{op} takes {ARITY[op]} operands", f"{ARITY[op]}", str(len(args)))
-        if (op == "cast") != (dtype in INTEGER_DTYPES):
-            _refuse("cast, and only cast, names an integer dtype", " or ".join(INTEGER_DTYPES), repr(dtype))
-        shape = _broadcast(op, [a.shape for a in args if isinstance(a, Value)])
+            refuse(f"{op} takes {ARITY[op]} operands", f"{ARITY[op]}", str(len(args)))
+        if not isinstance(dtype, str) or (op == "cast") != (dtype in INTEGER_DTYPES):
+            refuse("cast, and only cast, names an integer dtype", " or ".join(INTEGER_DTYPES), repr(dtype))
+        shape = broadcast(op, [a.shape for a in args if isinstance(a, Value)])
         fills = tuple(self._nodes[a.number].fill if isinstance(a, Value) else Const(float(a)) for a in args)
         numbers = tuple(a.number if isinstance(a, Value) else float(a) for a in args)
         return self._add(Apply(op, numbers, dtype), shape, dtype or "f32", applied_fill(op, fills, dtype))
 
     def reduce(self, kind: Literal["SUM", "MAX"], x: Value) -> Value:
         """SUM or MAX over the last dimension, kept with extent 1."""
-        if kind not in ("SUM", "MAX"):
-            _refuse(f"no reduction is named {kind!r}", "SUM or MAX")
+        check_choice("reduction", kind, ("SUM", "MAX"))
         self._own(x)
-        extent = _constant(x.shape[-1], "a reduction's extent")
+        extent = constant(x.shape[-1], "a reduction's extent")
         fill = reduced_fill(kind, self._nodes[x.number].fill, extent)
         return self._add(RowReduce(kind, x.number), (*x.shape[:-1], quasi(1)), "f32", fill)
 
@@ -213,7 +158,8 @@ class Graph:
 
     def rmsnorm(self, x: Value, gain: Value | None = None, epsilon: float = 1e-5) -> Value:
         """x * rsqrt(mean(x^2) + epsilon) * gain, over the last dimension."""
-        extent = _constant(x.shape[-1], "a norm's extent")
+        self._own(x)
+        extent = constant(x.shape[-1], "a norm's extent")
         mean = self.apply("div", self.reduce("SUM", self.apply("mul", x, x)), float(extent))
         normed = self.apply("mul", x, self.apply("rsqrt", self.apply("add", mean, epsilon)))
         return normed if gain is None else self.apply("mul", normed, gain)
@@ -222,11 +168,11 @@ class Graph:
         """a [..., K] . b [K, N] (b [N, K] when transposed)."""
         self._own(a, b)
         if len(b.shape) != 2 or not a.shape:
-            _refuse("a product takes a [..., K] and a matrix", "rank 2", f"rank {len(b.shape)}")
+            refuse("a product takes a [..., K] and a matrix", "rank 2", f"rank {len(b.shape)}")
         k, n = (b.shape[1], b.shape[0]) if transposed else b.shape
         if a.shape[-1] != k:
-            _refuse("the contracted extents differ", f"{a.shape[-1]} of a", f"{k} of b")
-        extents = (_constant(k, "a contraction's extent"), _constant(n, "a product's columns"))
+            refuse("the contracted extents differ", f"{a.shape[-1]} of a", f"{k} of b")
+        extents = (constant(k, "a contraction's extent"), constant(n, "a product's columns"))
         fill = product_fill(self._nodes[a.number].fill, self._nodes[b.number].fill, extents[0])
         return self._add(Matmul(a.number, b.number, transposed), (*a.shape[:-1], n), "f32", fill)
 
@@ -236,17 +182,19 @@ class Graph:
         """softmax(q . k * scale) . v, heads in groups over the key heads; `window` positions are visible (0: all)."""
         self._own(q, k, v)
         if scale is not None:
-            _check_number("the scale", scale)
+            check_number("the scale", scale)
         if any(len(x.shape) != 3 for x in (q, k, v)) or k.shape != v.shape or q.shape[2] != k.shape[2]:
-            _refuse("attention takes q [rows, heads, width] and k, v [live, kv_heads, width]", "those shapes")
-        heads, kv_heads, width = (_constant(e, "heads and widths") for e in (q.shape[1], k.shape[1], q.shape[2]))
+            refuse("attention takes q [rows, heads, width] and k, v [live, kv_heads, width]", "those shapes")
+        heads, kv_heads, width = (constant(e, "heads and widths") for e in (q.shape[1], k.shape[1], q.shape[2]))
         if heads % kv_heads:
-            _refuse("key heads share query heads evenly", f"a divisor of {heads}", str(kv_heads))
+            refuse("key heads share query heads evenly", f"a divisor of {heads}", str(kv_heads))
         domain = Domain((s.name, s.lo, s.hi) for s in self._symbols)
         if lower(k.shape[0] - q.shape[0], domain) < 0 and causal:
-            _refuse("causal queries are the last of the keys", f"at least {q.shape[0]} keys", str(k.shape[0]))
-        if window < 0 or (window and not causal):
-            _refuse("a sliding window is that of a causal attention", "window >= 0 and causal")
+            refuse("causal queries are the last of the keys", f"at least {q.shape[0]} keys", str(k.shape[0]))
+        if type(window) is not int or window < 0 or (window and not causal):
+            refuse(
+                "a sliding window is that of a causal attention", "an integer from 0 up, and causal", repr(window)[:40]
+            )
         op = Attention(q.number, k.number, v.number, width**-0.5 if scale is None else scale, causal, window)
         return self._add(op, q.shape, "f32", Floats())
 
@@ -254,17 +202,17 @@ class Graph:
         """Rows of a table by number."""
         self._own(table, ids)
         if len(table.shape) != 2 or len(ids.shape) != 1 or ids.dtype != "i32":
-            _refuse("a gather takes a table [entries, width] and ids i32 [n]", "those shapes and types")
-        entries, fill = _constant(table.shape[0], "a table's rows"), self._nodes[ids.number].fill
+            refuse("a gather takes a table [entries, width] and ids i32 [n]", "those shapes and types")
+        entries, fill = constant(table.shape[0], "a table's rows"), self._nodes[ids.number].fill
         if not isinstance(fill, Ints) or fill.lo < 0 or fill.hi >= entries:
-            _refuse("ids must be known to lie in the table", f"fill=Ints(0, {entries - 1})", repr(fill))
+            refuse("ids must be known to lie in the table", f"fill=Ints(0, {entries - 1})", repr(fill))
         known = self._nodes[table.number].fill
         return self._add(Gather(table.number, ids.number), (*ids.shape, table.shape[1]), "f32", known)
 
     def freeze(self) -> TensorGraph:
         """The graph as it stands."""
         if not self._outputs:
-            _refuse("the graph has no output", "at least one g.output(name, value)")
+            refuse("the graph has no output", "at least one g.output(name, value)")
         return TensorGraph(
             self.name, self.contract, tuple(self._symbols), self._distinctly_named(), tuple(self._outputs)
         )
@@ -285,24 +233,14 @@ class Graph:
     def _tensor(
         self, name: str, shape: Sequence[Extent], dtype: DType, fill: Fill | None, role: Literal["INPUT", "WEIGHT"]
     ) -> Value:
-        _check_name(name)
+        check_name(name)
         domain = Domain((s.name, s.lo, s.hi) for s in self._symbols)
-        dims = _dims(name, shape, {s.name for s in self._symbols})
+        dims = extents_given(name, shape, {s.name for s in self._symbols})
         if name in (n.name for n in self._nodes if isinstance(n.op, Input)):
-            _refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
-        if dtype not in DTYPES:
-            _refuse(f"unknown element type {dtype!r}", " or ".join(DTYPES))
-        if not dims or any(upper(e, domain) < 1 or lower(e, domain) < 0 for e in dims):
-            _refuse(f"tensor {name} has no elements", "extents of at least 1", str(tuple(str(e) for e in dims)))
-        if math.prod(upper(e, domain) for e in dims) > MOST_ELEMENTS or len(dims) > MOST_DIMENSIONS:
-            limits = f"at most {MOST_DIMENSIONS} dimensions and 2**40 elements"
-            _refuse(f"tensor {name} is too big", limits, str(tuple(str(e) for e in dims)))
-        if any(not e.is_const for e in dims[1:]):
-            _refuse(f"tensor {name}: only the first dimension may be a symbol", "constants after the first")
-        block = block_elements(dtype)
-        if block > 1 and (not dims[-1].is_const or dims[-1].const % block):
-            _refuse(f"tensor {name}: {dtype} rows are whole blocks", f"a multiple of {block}", str(dims[-1]))
-        _check_fill(name, dtype, fill)
+            refuse(f"the name {name!r} is taken", "a name of its own for each tensor")
+        check_choice("element type", dtype, DTYPES)
+        check_extents(name, dims, dtype, domain)
+        check_fill(name, dtype, fill)
         self._nodes.append(GraphNode(name, Input(role), dims, dtype, fill or Floats()))
         return Value(len(self._nodes) - 1, dims, dtype, self)
 
@@ -316,91 +254,17 @@ class Graph:
         node, block = self._nodes[number], block_elements(dtype)
         if block > 1 and node.shape[-1].const % block:
             width = str(node.shape[-1])
-            _refuse(f"output {name}: {dtype} rows are whole blocks", f"a multiple of {block} columns", width)
+            refuse(f"output {name}: {dtype} rows are whole blocks", f"a multiple of {block} columns", width)
         if isinstance(node.op, Gather) and dtype in INTEGER_DTYPES:
             stored = self._nodes[node.op.table].dtype
             if stored != dtype:
-                _refuse(f"output {name}: a gather keeps the integers of its table", f"a table of {dtype}", stored)
+                refuse(f"output {name}: a gather keeps the integers of its table", f"a table of {dtype}", stored)
         elif dtype in INTEGER_DTYPES and node.dtype != dtype:
-            _check_integers(name, node.fill, dtype)
+            check_integers(name, node.fill, dtype)
 
     def _own(self, *values: Value) -> None:
         for value in values:
             if not isinstance(value, Value) or value.graph is not self:
-                _refuse("an operand is no value of this graph", "what this graph's methods gave", type(value).__name__)
-
-
-def _check_fill(name: str, dtype: str, fill: Fill | None) -> None:
-    """Integers in a range, and a range that the type holds; constants that are numbers."""
-    if not isinstance(fill, Floats | Ints | Const | None):
-        _refuse(f"tensor {name}: no such fill", "Floats, Ints or Const", repr(fill))
-    if isinstance(fill, Const):
-        _check_number(f"tensor {name}", fill.value)
-    if isinstance(fill, Ints) and (type(fill.lo) is not int or type(fill.hi) is not int):
-        _refuse(f"tensor {name}: a range of integers", "two integers", f"{fill.lo!r} to {fill.hi!r}")
-    if isinstance(fill, Ints) and fill.lo > fill.hi:
-        _refuse(f"tensor {name}: an empty range of integers", f"{fill.lo} <= {fill.hi}")
-    least, most = CAST_RANGE.get(dtype, (-(2**127), 2**127))
-    if isinstance(fill, Ints) and not least <= fill.lo <= fill.hi <= most:
-        _refuse(f"tensor {name}: {dtype} does not hold that range", f"{least} to {most}", f"{fill.lo} to {fill.hi}")
-
-
-def _check_integers(name: str, fill: Fill, dtype: DType) -> None:
-    known, (least, most) = integer_range(fill), CAST_RANGE[dtype]
-    if known is None or known[0] < least or known[1] > most:
-        _refuse(
-            f"output {name}: {dtype} holds integers from {least} to {most}",
-            f"such integers, as g.apply('cast', g.apply('round', x), dtype='{dtype}') gives",
-            "values that may be others" if known is None else f"integers from {known[0]} to {known[1]}",
-        )
-
-
-def _check_name(name: str) -> None:
-    if not isinstance(name, str) or not 1 <= len(name) <= MOST_LETTERS or not name.isprintable():
-        _refuse("a name is no name", f"1 to {MOST_LETTERS} printable characters", repr(name)[:40])
-
-
-def _check_number(what: str, number: float) -> None:
-    try:
-        finite = math.isfinite(number)
-    except (TypeError, OverflowError):
-        finite = False
-    if not finite:
-        _refuse(f"{what}: a constant is no number", "a finite number", repr(number)[:40])
-
-
-def _dims(name: str, shape: Sequence[Extent], symbols: set[str]) -> Dims:
-    """The extents: integers, or sums of symbols of the graph."""
-    extents: tuple[object, ...] = tuple(shape) if isinstance(shape, Sequence) else (None,)
-    for extent in extents:
-        integer = isinstance(extent, SupportsIndex) and abs(int(extent)) <= MOST_ELEMENTS
-        if not integer and not (isinstance(extent, Quasi) and set(extent.variables()) <= symbols):
-            _refuse(
-                f"tensor {name} has no such shape", "a tuple of integers and symbols of the graph", repr(shape)[:60]
-            )
-    return tuple(quasi(e) for e in shape)
-
-
-def _broadcast(op: str, shapes: list[Dims]) -> Dims:
-    """numpy's rule."""
-    if not shapes:
-        _refuse(f"{op} has no tensor among its operands", "at least one")
-    rank = max(len(s) for s in shapes)
-    padded = [(quasi(1),) * (rank - len(s)) + s for s in shapes]
-    out = []
-    for extents in zip(*padded, strict=True):
-        wide = [e for e in extents if e != quasi(1)]
-        if any(e != wide[0] for e in wide):
-            _refuse(f"{op}: shapes do not broadcast", "equal extents or 1", " and ".join(str(e) for e in wide))
-        out.append(wide[0] if wide else quasi(1))
-    return tuple(out)
-
-
-def _constant(extent: Quasi, what: str) -> int:
-    if not extent.is_const:
-        _refuse(f"{what} is a number, not a symbol", "a constant", str(extent))
-    return extent.const
-
-
-def _refuse(what: str, needed: str, available: str = "") -> NoReturn:
-    raise ArgumentReject(what, needed=needed, available=available, remedy="correct the call")
+                refuse(
+                    "an operand is not a value of this graph", "what this graph's methods gave", type(value).__name__
+                )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from pavane.ir.quasi import Quasi, quasi
-from pavane.tensor_graph.graph import Apply, Attention, Gather, Input, Matmul, RowReduce, TensorGraph
+from pavane.tensor_graph.nodes import Apply, Attention, Gather, Input, Matmul, RowReduce, TensorGraph
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -79,48 +79,53 @@ def _readers(graph: TensorGraph) -> list[tuple[int, ...]]:
 
 
 def _grown(graph: TensorGraph, result: int, readers: list[tuple[int, ...]], outputs: set[int]) -> Group:
-    op = graph.nodes[result].op
-    if isinstance(op, Attention | Gather):
+    """The section that makes `result`, with all that only it reads and that can be computed in it."""
+    if isinstance(graph.nodes[result].op, Attention | Gather):
         return Group(result, (result,), result)
-    own = {result}
-    core = result if isinstance(op, Matmul) else None
-    prologue: set[int] = set()
+    growing = _Growing(graph, result, readers)
     for number in reversed(range(result)):
-        private = readers[number] and number not in outputs and set(readers[number]) <= own
-        if not private:
-            continue
-        if core is None and _is_epilogue_of(graph, number, own, result):
-            own.add(number)
-            core = number
-        elif _joins(graph, number, own, result, core, prologue, readers):
-            own.add(number)
-            if core is not None and number < core:
-                prologue.add(number)
-    return Group(result, tuple(sorted(own)), core, tuple(sorted(prologue)))
+        if readers[number] and number not in outputs and set(readers[number]) <= growing.own:
+            growing.offer(number)
+    return Group(result, tuple(sorted(growing.own)), growing.core, tuple(sorted(growing.prologue)))
 
 
-def _is_epilogue_of(graph: TensorGraph, number: int, own: set[int], result: int) -> bool:
-    """May the product be computed in blocks, and all that the section holds so far on its blocks?"""
-    node = graph.nodes[number]
-    if not isinstance(node.op, Matmul) or matrix(node.shape) != matrix(graph.nodes[result].shape):
-        return False
-    return all(isinstance(graph.nodes[n].op, Apply) and matrix(graph.nodes[n].shape) == matrix(node.shape) for n in own)
+class _Growing:
+    """A section that takes nodes in, from its result back: those that it has, its product, what lies before that."""
 
+    def __init__(self, graph: TensorGraph, result: int, readers: list[tuple[int, ...]]) -> None:
+        self.own = {result}
+        self.core = result if isinstance(graph.nodes[result].op, Matmul) else None
+        self.prologue: set[int] = set()
+        self._graph, self._result, self._readers = graph, result, readers
 
-def _joins(
-    graph: TensorGraph, number: int, own: set[int], result: int, core: int | None, prologue: set[int], readers: list
-) -> bool:
-    node = graph.nodes[number]
-    if not isinstance(node.op, Apply | RowReduce):
-        return False
-    if core is None:
-        return _lies_over(graph, number, _group_matrix(graph, own))
-    product = graph.nodes[core]
-    before = set(readers[number]) <= prologue | {core}
-    if before and isinstance(product.op, Matmul) and product.op.transposed and number != product.op.b:
-        return _lies_over(graph, number, matrix(graph.nodes[product.op.a].shape))
-    after = not (set(readers[number]) & (prologue | {core}))
-    return after and isinstance(node.op, Apply) and matrix(node.shape) == matrix(product.shape)
+    def offer(self, number: int) -> None:
+        """Take in a node that only this section reads, where it belongs here."""
+        if self.core is None and self._may_be_core(number):
+            self.core = number
+            self.own.add(number)
+        elif self._belongs(number):
+            self.own.add(number)
+            if self.core is not None and number < self.core:
+                self.prologue.add(number)
+
+    def _may_be_core(self, number: int) -> bool:
+        """Can the product be computed in blocks, and all that the section holds so far on its blocks?"""
+        nodes, node = self._graph.nodes, self._graph.nodes[number]
+        if not isinstance(node.op, Matmul) or matrix(node.shape) != matrix(nodes[self._result].shape):
+            return False
+        return all(isinstance(nodes[n].op, Apply) and matrix(nodes[n].shape) == matrix(node.shape) for n in self.own)
+
+    def _belongs(self, number: int) -> bool:
+        """Is the node one of the chain, of the product's prologue, or of its epilogue?"""
+        node, readers = self._graph.nodes[number], set(self._readers[number])
+        if not isinstance(node.op, Apply | RowReduce):
+            return False
+        if self.core is None:
+            return _lies_over(self._graph, number, _group_matrix(self._graph, self.own))
+        product, before = self._graph.nodes[self.core], self.prologue | {self.core}
+        if isinstance(product.op, Matmul) and product.op.transposed and readers <= before and number != product.op.b:
+            return _lies_over(self._graph, number, matrix(self._graph.nodes[product.op.a].shape))
+        return not readers & before and isinstance(node.op, Apply) and matrix(node.shape) == matrix(product.shape)
 
 
 def _lies_over(graph: TensorGraph, number: int, over: tuple[Quasi, int]) -> bool:

@@ -14,10 +14,11 @@ import numpy as np
 
 from pavane.ir.program import Formal, Tensor
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import INTEGER_DTYPES, block_elements
+from pavane.ir.types import INTEGER_DTYPES, INTEGER_RANGE, block_elements
 from pavane.reject import LaunchReject
 from pavane.tensor_graph.blocks import decode_blocks, encode_blocks
 
+# What a numpy array of a tensor has as its elements.
 STORAGE = {
     "f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
     "i8": np.dtype(np.int8), "i32": np.dtype(np.int32),
@@ -38,7 +39,11 @@ def numbers(tensor: Tensor, array: np.ndarray, symbols: Mapping[str, int], preci
         stored = decode_blocks(stored, tensor.dtype, precision)
     if stored.size < prod(shape):
         raise LaunchReject(
-            f"tensor {tensor.name} is too small", needed=f"{prod(shape)} elements", available=f"{stored.size}"
+            "an array is too small",
+            where=f"tensor {tensor.name}",
+            needed=f"{prod(shape)} elements",
+            available=f"{stored.size}",
+            remedy="give an array of the tensor's shape",
         )
     return stored.reshape(-1)[: prod(shape)].reshape(shape).astype(precision)
 
@@ -48,8 +53,7 @@ def stored(tensor_dtype: str, values: np.ndarray) -> np.ndarray:
     if block_elements(tensor_dtype) > 1:
         return encode_blocks(values, tensor_dtype)
     if tensor_dtype in INTEGER_DTYPES:
-        info = np.iinfo(STORAGE[tensor_dtype])
-        return np.clip(values, info.min, info.max).astype(STORAGE[tensor_dtype])
+        return np.clip(values, *INTEGER_RANGE[tensor_dtype]).astype(STORAGE[tensor_dtype])
     return values.astype(STORAGE[tensor_dtype])
 
 

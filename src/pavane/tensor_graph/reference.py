@@ -2,7 +2,7 @@
 
 `evaluate_spec` knows nothing of choreography, targets or passes. Sums are numpy's in the given precision; results are
 rounded where a tensor stores them and nowhere else. `round` goes to the nearest integer, halves away from zero; `cast`
-truncates toward zero and saturates. `decoder_reference` and the q8_0 helpers live beside this file and are re-exported.
+truncates toward zero and saturates. Whole decoders have a reference of their own: `decoder_reference`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from pavane.ir.program import Instance, Program, Shape, Spec, Tensor
-from pavane.ir.types import block_elements
+from pavane.ir.types import INTEGER_RANGE, block_elements
 from pavane.ir.walk import named
 from pavane.reject import LaunchReject
 from pavane.tensor_graph.blocks import encode_blocks
-from pavane.tensor_graph.decoder_reference import decoder_reference
 from pavane.tensor_graph.evaluate import Payload, Scope, evaluate, full_array
 from pavane.tensor_graph.operands import STORAGE, extents_at, numbers, stored, viewed
-from pavane.tensor_graph.q8 import dequantise_q8, quantise_q8, round_half_away
-
-__all__ = [
-    "NUMPY_FUNCTIONS", "PlainAlgebra", "decoder_reference", "dequantise_q8", "evaluate_sections", "evaluate_spec",
-    "quantise_q8", "spec_values",
-]  # fmt: skip
+from pavane.tensor_graph.q8 import round_half_away
 
 Tensors = Mapping[str, np.ndarray]
 Symbols = Mapping[str, int]
-
-INTEGER_RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
 
 
 def evaluate_spec(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pavane.ir.program import Compute, Init, Load, Span, Step, Store
 from pavane.ir.quasi import Domain, Floor, Quasi
 from pavane.ir.walk import operands, window_guard
-from pavane.validate.section import Section, is_never_empty, least
+from pavane.validate.section import Section, is_never_empty, is_never_negative
 from pavane.validate.violation import Finding, RuleTable
 
 
@@ -62,9 +62,8 @@ def _implies(known: Span, wanted: Span, domain: Domain) -> bool:
     """start < limit gives floor(start / d) <= (limit - 1) // d, which may be below the wanted limit."""
     for divisor in _divisors(wanted.start):
         if known.start // divisor == wanted.start:
-            room = least(wanted.limit - (known.limit - 1) // divisor, domain)
-            return room is not None and room >= 1
-    return known.start == wanted.start and (least(wanted.limit - known.limit, domain) or -1) >= 0
+            return is_never_negative(wanted.limit - (known.limit - 1) // divisor - 1, domain)
+    return known.start == wanted.start and is_never_negative(wanted.limit - known.limit, domain)
 
 
 def _divisors(start: Quasi) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pavane.ir.program import Compute, Init, Load, Post, Program, Rect, Send, Step, Store, Wait
 from pavane.ir.quasi import Domain, quasi
 from pavane.ir.rects import inside
-from pavane.ir.walk import symbol_domain
+from pavane.ir.walk import parts, symbol_domain
 from pavane.targets.descriptor import EngineRole, SpatialTarget, target_digest
 from pavane.validate.section import Section, greatest, is_constant, least, sections, site_domain
 from pavane.validate.violation import Finding, RuleTable
@@ -62,6 +62,16 @@ def _role(step: Step) -> EngineRole | None:
     return "writer" if isinstance(step, Store) else None
 
 
+def registers(subject: OnTarget) -> Iterator[Finding]:
+    """Only where the engine has full sync does anything compute in it."""
+    program, target = subject
+    able = [engine.name for engine in target.engines if "FULL" in engine.windows]
+    for shape in program.shapes:
+        for part in parts(shape):
+            if part.registers == "FULL" and part.engine not in able:
+                yield f"section {shape.name}, {part.name}", f"engine {part.engine!r} has no full sync"
+
+
 def rectangles(subject: OnTarget) -> Iterator[Finding]:
     """Rectangles are not empty and lie inside the grid."""
     program, target = subject
@@ -90,8 +100,10 @@ def listed_sites(subject: OnTarget) -> Iterator[Finding]:
             continue
         outside = [s for s in sites if not (0 <= s[0] < target.grid.width and 0 <= s[1] < target.grid.height)]
         yield from ((section.place, f"({x}, {y}) is no site of the grid") for x, y in outside)
-        if len(set(sites)) < len(sites) or target.alias:
-            yield section.place, "a list of sites names each once, on a chip whose engines move what they work on"
+        if len(set(sites)) < len(sites):
+            yield section.place, "a site is listed twice"
+        if target.alias:
+            yield section.place, f"has a list of sites; engines of {target.name} address memory in place"
         line = Rect(quasi(0), quasi(len(sites)), quasi(0), quasi(1))
         for body in section.bodies:
             if body.rect is not None and is_constant(body.rect) and not inside(body.rect, line):
@@ -146,6 +158,7 @@ def kinds(subject: OnTarget) -> Iterator[Finding]:
 RULES: RuleTable[OnTarget] = (
     ("target.same", same_target),
     ("target.engine", engines),
+    ("target.registers", registers),
     ("target.rectangle", rectangles),
     ("target.sites", listed_sites),
     ("target.destination", destinations),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
@@ -26,7 +27,9 @@ from pavane.ir.program import (
     Step,
 )
 from pavane.ir.quasi import Domain, Quasi, Unbounded, lower, upper
-from pavane.ir.walk import Nest, leaves, symbol_domain
+from pavane.ir.walk import Named, Nest, leaves, symbol_domain
+
+T = TypeVar("T", bound=Named)
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -122,7 +125,7 @@ def _domain(symbols: Domain, rect: Rect | None, loops: tuple[tuple[str, Quasi], 
     return domain
 
 
-def _by_name(parts: tuple) -> dict:
+def _by_name(parts: tuple[T, ...]) -> dict[str, T]:
     return {part.name: part for part in reversed(parts)}
 
 
@@ -155,6 +158,12 @@ def greatest(value: Quasi, domain: Domain) -> int | None:
         return None
 
 
+def is_never_negative(value: Quasi, domain: Domain) -> bool:
+    """Is the value provably at least 0 at every point of the domain?"""
+    smallest = least(value, domain)
+    return smallest is not None and smallest >= 0
+
+
 def is_multiple(value: Quasi, of: int) -> bool:
     """Is the value a multiple of `of` wherever it is evaluated? (By its coefficients; enough for normal forms.)"""
     return value.const % of == 0 and all(coefficient % of == 0 for coefficient, _ in value.terms)
@@ -162,5 +171,4 @@ def is_multiple(value: Quasi, of: int) -> bool:
 
 def is_never_empty(span: Span, domain: Domain) -> bool:
     """Does the span hold an index at every point of the domain?"""
-    shortest = least(span.limit - span.start, domain)
-    return shortest is not None and shortest >= 1
+    return is_never_negative(span.limit - span.start - 1, domain)

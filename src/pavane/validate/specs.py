@@ -8,7 +8,7 @@ from pavane.ir.expr import At, Expr, Fn, Indirect, Reduce, walk
 from pavane.ir.program import Formal, Spec
 from pavane.ir.quasi import Domain
 from pavane.ir.types import INTEGER_DTYPES
-from pavane.validate.section import Section, greatest, least
+from pavane.validate.section import Section, greatest, is_never_negative, least
 from pavane.validate.violation import Finding, RuleTable
 
 
@@ -33,8 +33,7 @@ def outputs(section: Section) -> Iterator[Finding]:
 
 def _outside(spec: Spec, formal: Formal, symbols: Domain) -> Iterator[str]:
     for origin, extent, whole in zip(spec.origin, spec.extents, formal.shape, strict=True):
-        beyond = least(origin + extent - whole, symbols)
-        if (least(origin, symbols) or 0) < 0 or (least(extent, symbols) or 0) < 0 or (beyond or 0) > 0:
+        if not all(is_never_negative(n, symbols) for n in (origin, extent, whole - origin - extent)):
             yield f"elements {origin} to {origin + extent} of a dimension of {whole}"
 
 

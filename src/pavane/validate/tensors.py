@@ -11,14 +11,13 @@ from math import prod
 
 from pavane.ir.program import Formal, Instance, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi
-from pavane.ir.types import INTEGER_DTYPES, Const, DType, Fill, Floats, Ints, block_elements, row_bytes
+from pavane.ir.types import INTEGER_DTYPES, INTEGER_RANGE, Const, DType, Fill, Floats, Ints, block_elements, row_bytes
 from pavane.ir.walk import named, symbol_domain
 from pavane.validate.sane import MAX_NUMBER
-from pavane.validate.section import Section, greatest, is_multiple, least, level_of
+from pavane.validate.section import Section, greatest, is_multiple, is_never_negative, least, level_of
 from pavane.validate.violation import Finding, RuleTable
 
 MAX_RANK = 8
-_RANGE = {"i8": (-128, 127), "i32": (-(1 << 31), (1 << 31) - 1)}
 _MAY_BIND = {
     "IN": ("INPUT", "WEIGHT", "STATE", "SCRATCH", "OUTPUT"),
     "OUT": ("SCRATCH", "OUTPUT", "STATE"),
@@ -73,7 +72,7 @@ def _fill_faults(fill: Fill, dtype: DType) -> Iterator[str]:
         yield f"the range {fill.lo} .. {fill.hi} of its values is empty"
     if dtype not in INTEGER_DTYPES:
         return
-    low, high = _RANGE[dtype]
+    low, high = INTEGER_RANGE[dtype]
     if isinstance(fill, Ints) and not low <= fill.lo <= fill.hi <= high:
         yield f"values {fill.lo} .. {fill.hi} do not fit {dtype}"
     if isinstance(fill, Const) and not (fill.value == int(fill.value) and low <= fill.value <= high):
@@ -90,8 +89,7 @@ def roles(program: Program) -> Iterator[Finding]:
             yield place, f"a transition is {'missing' if tensor.role == 'STATE' else 'no part of'} role {tensor.role}"
         elif tensor.transition is not None and tensor.shape:
             first, end = tensor.transition.row, tensor.transition.row + tensor.transition.rows
-            room = least(tensor.shape[0] - end, domain)
-            if (least(first, domain) or 0) < 0 or room is None or room < 0:
+            if not (is_never_negative(first, domain) and is_never_negative(tensor.shape[0] - end, domain)):
                 yield place, f"the transition writes rows {first} to {end}, outside {tensor.shape[0]} rows"
         laid_out = tensor.role == "SCRATCH" or tensor.home != "dram"
         if tensor.offset != -1 and (not laid_out or tensor.offset < 0):
@@ -159,8 +157,7 @@ def _has_room(formal: Formal, tensor: Tensor, domain: Domain) -> bool:
         spare = tensor.shape[0] * prod(inner) - formal.shape[0] * prod(extent.const for extent in formal.shape[1:])
     except ValueError:
         return False
-    room = least(spare, domain)
-    return room is not None and room >= 0
+    return is_never_negative(spare, domain)
 
 
 def _implies(known: Fill, needed: Fill) -> bool:

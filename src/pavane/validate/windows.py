@@ -8,7 +8,7 @@ from pavane.ir.expr import Indirect
 from pavane.ir.program import Fifo, Formal, Load, Store, Window
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import block_elements
-from pavane.validate.section import Section, greatest, is_multiple, least
+from pavane.validate.section import Section, greatest, is_multiple, is_never_negative
 from pavane.validate.specs import indirect_faults
 from pavane.validate.violation import Finding, RuleTable
 
@@ -48,7 +48,7 @@ def _fit_faults(step: Load | Store, fifo: Fifo, formal: Formal, domain: Domain) 
     window, last = step.window, len(formal.shape) - 1
     first = step.row if isinstance(step, Load) else quasi(0)
     rows = _reaches(first, window, formal, window.row) if 0 <= window.row < last else (first + 1,)
-    if (least(first, domain) or 0) < 0 or not _fits(rows, fifo.rows, domain):
+    if not is_never_negative(first, domain) or not _fits(rows, fifo.rows, domain):
         yield f"rows from {first} on, {rows[0] - first} of them, of a slot of {fifo.rows}"
     if not _fits(_reaches(quasi(0), window, formal, last), fifo.cols, domain):
         yield f"{window.size[-1]} columns of a slot of {fifo.cols}"
@@ -106,7 +106,7 @@ def _indirect_faults(
     if section.fifos[start.via].dtype != "i32":
         yield f"the index comes via {start.via}, which is {section.fifos[start.via].dtype}, not i32"
     yield from indirect_faults(start, section.formals)
-    if (least(formal.shape[dimension], section.symbols) or 0) < start.hi:
+    if not is_never_negative(formal.shape[dimension] - start.hi, section.symbols):
         yield f"the index may be {start.hi - 1}, outside {formal.shape[dimension]}"
 
 

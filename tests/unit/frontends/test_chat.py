@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ BAD = {
     "{% for i in range(10 ** 9) %}x{% endfor %}": "OverflowError",
     "{% for i in range(9999) %}{% for j in range(9999) %}{{ 'x' * 999 }}{% endfor %}{% endfor %}": "writes more than",
     "{% include 'other' %}": "fails",
+    "{{ 9 ** (9 ** 9) }}": "too large",
+    "{{ 'x' * 10 ** 12 }}": "too large",
+    "{{ 'x' | center(10 ** 9) }}": "argument of a filter",
+    "{{ 1.5 | round(10 ** 9, 'ceil') }}": "argument of a filter",
+    "{{ lipsum(10 ** 9) }}": "undefined",
+    "{{ 'x'.ljust(10 ** 12) }}": "MemoryError",
+    "{% set n = namespace(s='x') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}": "MemoryError",
 }
 
 
@@ -76,3 +84,29 @@ def test_refuses(source: str, tokenizer: Tokenizer) -> None:
     with pytest.raises(ModelReject, match=BAD[source]) as caught:
         render(source, tokenizer)
     assert "tokenizer.chat_template" in caught.value.where
+
+
+ENDLESS = {
+    "a loop in a loop": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "macros that call themselves": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
+    ),
+    "a name that hides the checkpoint": (
+        "{% set checkpoint = 1 %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_refuses_to_run_without_end(name: str, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pavane.frontends.template_bounds.MOST_SECONDS", 0.2)
+    with pytest.raises(ModelReject, match=r"runs for more than 0\.2 seconds"):
+        render(ENDLESS[name], tokenizer)
+
+
+def test_what_one_template_used_up_is_given_back(tokenizer: Tokenizer) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(ModelReject, match="MemoryError"):
+        render("{{ 'x'.ljust(10 ** 12) }}", tokenizer)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert render("{{ 'x' * 3 }}", tokenizer) == "xxx"

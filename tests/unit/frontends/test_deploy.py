@@ -15,7 +15,7 @@ import pavane.frontends.deploy as deploy
 from pavane.frontends.deploy import INDEX_NAME, deployment
 from pavane.frontends.gguf import GgufModel, read_gguf
 from pavane.reject import FileReject, ModelReject
-from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.decoder import DecoderConfig
 from tests.tiny_models import Edit, tiny_config, tiny_gemma, write_tiny_gguf
 
 Q4_1, Q8_0, F32 = GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0, GGMLQuantizationType.F32
@@ -118,6 +118,26 @@ def test_a_damaged_deployment_or_index_is_made_again(tmp_path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     (cache / INDEX_NAME).write_bytes(b"{ not json")
     assert deployment(source, cache).path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.99])
+def test_a_deployment_that_was_changed_is_made_again(place: float, tmp_path: Path) -> None:
+    """One bit of a weight: the header says nothing of it."""
+    source, cache = model(tmp_path), tmp_path / "cache"
+    path = deployment(source, cache).path
+    whole = path.read_bytes()
+    changed = bytearray(whole)
+    changed[int(place * len(whole))] ^= 1
+    path.write_bytes(changed)
+    assert deployment(read_gguf(source.path), cache).path.read_bytes() == whole
+
+
+def test_a_cache_may_be_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = model(tmp_path)
+    deployment(source, tmp_path / "cache")
+    (tmp_path / "cache").rename(tmp_path / "moved")
+    monkeypatch.setattr(deploy, "_write", None)
+    assert deployment(source, tmp_path / "moved").path.is_relative_to(tmp_path / "moved")
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError(28, "No space left on device"), MemoryError])

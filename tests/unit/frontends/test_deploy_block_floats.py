@@ -69,5 +69,5 @@ def test_a_number_that_is_none_is_refused(tmp_path):
 
 
 def test_another_kind_is_refused(tmp_path):
-    with pytest.raises(ArgumentReject, match="q8_0 or bfp8 or bfp4"):
+    with pytest.raises(ArgumentReject, match="q8_0, bfp8, bfp4"):
         api.gguf(written(tmp_path), weights="bfp16")  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from gguf.quants import dequantize, quantize
 
 from pavane.frontends.gguf import decoder_roles, read_gguf
 from pavane.reject import ModelReject
-from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.decoder import DecoderConfig
 from tests.tiny_models import rope_frequencies, same_figures, tiny_config, tiny_gemma, write_tiny_gguf
 
 KINDS = {
@@ -118,6 +118,17 @@ def test_refuses_absurd_figures(key: str, tmp_path: Path) -> None:
         assert caught.value.remedy
 
 
+def test_all_features_that_are_not_supported_are_named_at_once(tmp_path: Path) -> None:
+    keys = {"llama.expert_count": 8, "llama.final_logit_softcapping": 30.0, "llama.residual_scale": 1.0}
+    path = write_tiny_gguf(tmp_path / "m.gguf", tiny_config(), metadata=keys)
+    with pytest.raises(ModelReject) as caught:
+        read_gguf(path)
+    assert [term.split(",")[0] for term in caught.value.terms] == [
+        "llama.expert_count is 8",
+        "llama.final_logit_softcapping is 30.0",
+    ]
+
+
 TENSORS = {
     "missing": (lambda name, x: None if name == "blk.1.attn_k.weight" else x, r"missing tensor blk\.1\.attn_k"),
     "missing embedding": (lambda name, x: None if name == "token_embd.weight" else x, "missing tensor token_embd"),
@@ -140,7 +151,7 @@ def test_refuses_tensors(name: str, tmp_path: Path) -> None:
 
 def test_refuses_tensors_that_it_would_have_to_ignore(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "m.gguf", tiny_config(qk_norm=True))
-    with pytest.raises(ModelReject, match=r"no role in this decoder: blk\.0\.attn_q_norm"):
+    with pytest.raises(ModelReject, match=r"no role in this decoder: 'blk\.0\.attn_q_norm"):
         read_gguf(path)
 
 

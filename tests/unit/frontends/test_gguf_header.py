@@ -7,13 +7,17 @@ import struct
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pavane.frontends.chat import ChatTemplate
 from pavane.frontends.gguf import read_gguf
 from pavane.frontends.gguf_file import GgufFile
+from pavane.frontends.gguf_header import DEQUANTISED
 from pavane.frontends.tokenizer import read_tokenizer
 from pavane.reject import FileReject, ModelReject, SpatialReject
 from tests.tiny_models import tiny_config, write_tiny_gguf
@@ -93,7 +97,31 @@ def test_refuses(name: str, scratch: Path) -> None:
     refused(scratch, *CASES[name])
 
 
-@pytest.mark.parametrize("kind", [15, 26, 4, 9999])
+@pytest.mark.parametrize("kind", list(GGML_QUANT_SIZES), ids=lambda kind: kind.name)
+def test_every_type_that_is_taken_has_a_dequantiser_and_no_other(kind: GGMLQuantizationType) -> None:
+    elements, size_bytes = GGML_QUANT_SIZES[kind]
+    try:
+        values = dequantize(np.zeros((2, 3 * size_bytes), np.uint8), kind)
+    except NotImplementedError:
+        values = None
+    floats = values is not None and values.dtype == np.float32
+    assert floats == (kind.name in DEQUANTISED)
+    assert values is None or values.shape == (2, 3 * elements)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", DEQUANTISED)
+def test_any_bytes_are_dequantised_in_silence(name: str, scratch: Path) -> None:
+    elements, size_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
+    table = tensor("t", (8, elements), kind=GGMLQuantizationType[name].value)
+    start = -(-len(header(tensors=table)) // 32) * 32
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 256, 8 * size_bytes, dtype=np.uint8).tobytes()
+    scratch.write_bytes(header(tensors=table, tensor_count=1).ljust(start, b"\0") + data)
+    assert GgufFile.open(scratch).tensor_f32("t").shape == (8, elements)
+
+
+@pytest.mark.parametrize("kind", [15, 26, 4, 41, 9999])
 def test_refuses_a_ggml_type_without_dequantiser(kind: int, scratch: Path) -> None:
     content = header(tensors=tensor("t", (256,), kind=kind), tensor_count=1) + bytes(2048)
     refused(scratch, content, "no dequantiser", ModelReject)

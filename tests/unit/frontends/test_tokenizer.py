@@ -161,6 +161,14 @@ REFUSED = {
     "no scores": (sentencepiece(scores=None), "scores does not go"),
     "scores not finite": (sentencepiece(scores=np.full(269, np.nan, np.float32)), "scores does not go"),
     "byte token misspelled": (sentencepiece(token_type=np.full(269, 6, np.int32)), "byte token 0"),
+    "a flag is an array": (byte_level(add_bos_token=np.zeros(2, np.int32)), "add_bos_token is array"),
+    "a flag is a text": (sentencepiece(add_space_prefix="no"), "add_space_prefix is 'no'"),
+    "bos is a long list": (byte_level(bos_token_id=["x" * 99] * 99), r"bos_token_id is \['x"),
+    "a piece without end": (
+        sentencepiece(tokens=["x" * 600] * 269, token_type=np.ones(269, np.int32)),
+        "is too long",
+    ),
+    "a control character": (byte_level(merges=["\x1b[31m e"]), r"contradicts itself \('.*x1b"),
 }
 
 
@@ -170,3 +178,5 @@ def test_refuses(name: str) -> None:
     with pytest.raises(ModelReject, match=words) as caught:
         read_tokenizer(HERE, metadata)
     assert str(HERE) in caught.value.where
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pavane.passes.decoder_tensors import expected_weights
-from pavane.tensor_graph.forward import DecoderConfig
-from pavane.tensor_graph.reference import decoder_reference
+from pavane.tensor_graph.decoder import DecoderConfig
+from pavane.tensor_graph.decoder_reference import decoder_reference
 
 TOKENS = (3, 17, 5, 36, 0, 9, 9, 21, 2, 30, 11, 4)
 

@@ -13,7 +13,9 @@ from pavane.ir.program import Formal, Items, Numerics, Shape, Spec, Tensor
 from pavane.ir.quasi import quasi
 from pavane.reject import LaunchReject
 from pavane.targets.descriptor import SpatialTarget
-from pavane.tensor_graph.reference import dequantise_q8, evaluate_sections, evaluate_spec, quantise_q8
+from pavane.tensor_graph.q8 import dequantise_q8, quantise_q8
+from pavane.tensor_graph.reference import evaluate_sections, evaluate_spec
+from tests.building import one_section, shape_of
 from tests.examples import attention_host, matmul_multicast, norm_product_host
 
 X = np.array([[1.0, -2.0, 3.5], [0.5, 4.0, -1.5]], np.float32)
@@ -23,8 +25,6 @@ def evaluated(
     target: SpatialTarget, expr: Expr, extents: tuple[int, ...] = (2, 3), dtype: str = "f32", **more
 ) -> np.ndarray:
     """One spec over X [2, 3] and what else is given."""
-    from tests.examples import one_section, shape_of
-
     arrays = {"X": X, **more}
     kinds = {"float32": "f32", "int32": "i32", "uint8": "q8_0"}
     tensors = [Tensor(n.lower(), shape_of(*a.shape), kinds[str(a.dtype)], "INPUT") for n, a in arrays.items()]

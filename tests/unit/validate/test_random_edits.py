@@ -12,7 +12,7 @@ from pavane.passes.decoder_tensors import expected_weights
 from pavane.passes.from_qwen_ops import decoder_sections
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderWeights
+from pavane.tensor_graph.decoder import DecoderWeights
 from pavane.validate import Violation, violations
 from tests import examples
 from tests.strategies import edited

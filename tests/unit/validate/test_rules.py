@@ -218,6 +218,7 @@ CASES: tuple[tuple[str, str, Edit], ...] = (
     ("target.same", "matmul", lambda t: put(t, "target_digest", "0" * 64)),
     ("target.engine", "matmul", lambda t: rename_engine(t, "reader_a", "reader_z")),
     ("target.engine", "matmul", lambda t: rename_engine(t, "reader_a", "matrix")),
+    ("target.registers", "matmul", lambda t: put(shape(t)["processes"][0], "registers", "FULL")),
     ("target.rectangle", "matmul", lambda t: rename_side(t, 2, 3)),
     ("target.sites", "matmul", lambda t: along(t, [[0, 0], [0, 0]])),
     ("target.sites", "matmul", lambda t: along(t, [[0, 0], [2, 1]])),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pavane.frontends.atomic import PARTIAL_PREFIX, STALE_SECONDS, replacing, scratch_directory, sweep
+from pavane.atomic import PARTIAL_PREFIX, STALE_SECONDS, replacing, scratch_directory, sweep
 
 
 def test_replaces_when_the_block_succeeds(tmp_path: Path) -> None:
