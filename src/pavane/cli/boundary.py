@@ -7,6 +7,8 @@ the kind of refusal.
 from __future__ import annotations
 
 import errno
+import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +16,14 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from pavane.cli.console import say, silence_stdout, unwritten
+from pavane.cli.console import closed, say, silence_stdout, unwritten
 from pavane.reject import SpatialReject
 
 INTERRUPTED = 130
 READER_GONE = 141
 MOST_TERMS = 12
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+UsageError: Any = typer.BadParameter.__base__  # a line that cannot be: typer's own name for this kind is not public
 
 
 class Guarded(TyperGroup):
@@ -41,6 +44,15 @@ def _worded() -> Iterator[None]:
         yield
     except SpatialReject as reject:
         raise _ended(reject) from None
+    except UsageError as error:
+        said = io.StringIO()
+        error.show(said)
+        say(said.getvalue().removesuffix("\n"))
+        raise typer.Exit(error.exit_code) from None
+    except typer.Exit as done:
+        if done.exit_code == 0 and sys.stdout is None:  # typer itself says help and the version, or nothing
+            raise _ended(closed()) from None
+        raise
     except KeyboardInterrupt:
         say("pavane: interrupted")
         raise typer.Exit(INTERRUPTED) from None

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from pavane.cli.console import show_text
+from pavane.cli.files import ProgramFile
 
 
-def check(file: Annotated[Path, typer.Argument(help="A .pavane file.")]) -> None:
+def check(file: ProgramFile) -> None:
     """Have the checker judge a program.
 
     Says what each obligation established; exit code 7 where one is broken.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def compile_(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the program goes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the program goes.", readable=False)],
     model_name: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="A name from `pavane models`, or the path of a GGUF file.")
     ] = None,
@@ -36,7 +36,9 @@ def compile_(
     ] = DEFAULT_CONTRACT,
     weights: Annotated[str, typer.Option(help=WEIGHTS_HELP)] = DEFAULT_WEIGHTS,
     context: ContextOption = None,
-    dump: Annotated[Path | None, typer.Option(help="Write a numbered file a pass into this directory.")] = None,
+    dump: Annotated[
+        Path | None, typer.Option(help="Write a numbered file a pass into this directory.", readable=False)
+    ] = None,
 ) -> None:
     """Compile a model or an op into one certified program."""
     from pavane import api

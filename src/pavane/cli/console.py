@@ -31,7 +31,7 @@ def say(text: str) -> None:
 def show_text(text: str) -> None:
     """A result, on stdout, byte for byte; what its encoding lacks is spelled out. Raises FileReject."""
     if sys.stdout is None:
-        raise FileReject("the standard output is closed", remedy="send it to a file or a terminal")
+        raise closed()
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -40,6 +40,11 @@ def show_text(text: str) -> None:
         raise
     except OSError as error:
         raise unwritten(error) from error
+
+
+def closed() -> FileReject:
+    """There is no standard output."""
+    return FileReject("the standard output is closed", remedy="send it to a file or a terminal")
 
 
 def unwritten(error: OSError) -> FileReject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 
@@ -21,5 +22,6 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:
-        sys.stderr.write("pavane: interrupted\n")
+        with contextlib.suppress(OSError, AttributeError):  # full, or closed and None
+            sys.stderr.write("pavane: interrupted\n")
         sys.exit(INTERRUPTED)

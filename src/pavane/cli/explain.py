@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pavane.artefact import read_artefact
 from pavane.cli.console import show_text
+from pavane.cli.files import ProgramFile
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="A .pavane file.")],
+    file: ProgramFile,
     section: Annotated[str | None, typer.Argument(help="One section in full, by a name of the first column.")] = None,
 ) -> None:
     """Say why the program is as it is.

@@ -49,7 +49,3 @@ app.command("explain")(explain.explain)
 app.command("simulate")(simulate.simulate)
 app.command("targets")(targets.targets)
 app.command("models")(models.models)
-
-
-if __name__ == "__main__":
-    app()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pavane.artefact import PassRecord
+from pavane.atomic import replacing
 from pavane.cli.outputs import make_folder, unwritable
-from pavane.frontends.atomic import replacing
 from pavane.ir.digest import program_digest
 from pavane.ir.program import Program
 from pavane.ir.text import show, show_difference

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pavane.artefact import Artefact, read_artefact
 from pavane.cli.console import show_text
+from pavane.cli.files import ProgramFile
 from pavane.ir import text
 from pavane.ir.program import Program
 from pavane.reject import ArgumentReject
@@ -16,7 +16,7 @@ from pavane.report.sections import named_section, unknown_section
 
 
 def show(
-    file: Annotated[Path, typer.Argument(help="A .pavane file.")],
+    file: ProgramFile,
     section: Annotated[str | None, typer.Argument(help="Only this section.")] = None,
     pass_name: Annotated[str | None, typer.Option("--pass", help="What this pass changed, section by section.")] = None,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from pavane.artefact import read_artefact
 from pavane.cli.console import say, show_text
+from pavane.cli.files import ProgramFile
 from pavane.cli.outputs import require_place, unwritable
 from pavane.ir.program import Program
 from pavane.reject import ArgumentReject
@@ -17,8 +18,8 @@ MOST_DIGITS = 20
 
 
 def simulate(
-    file: Annotated[Path, typer.Argument(help="A .pavane file.")],
-    trace: Annotated[Path | None, typer.Option(help="Write a Perfetto trace there.")] = None,
+    file: ProgramFile,
+    trace: Annotated[Path | None, typer.Option(help="Write a Perfetto trace there.", readable=False)] = None,
     symbols: Annotated[
         list[str] | None, typer.Option("--symbol", "-s", help="name=value; else the expected value.")
     ] = None,
@@ -27,7 +28,7 @@ def simulate(
     ] = False,
 ) -> None:
     """Time, utilisation and waits of one launch."""
-    from pavane.frontends.atomic import replacing
+    from pavane.atomic import replacing
     from pavane.report.simulation import simulation_lines
     from pavane.sim import perfetto_json
     from pavane.sim import simulate as launch

@@ -14,11 +14,13 @@ from math import prod
 from pavane.ir.expr import Indirect
 from pavane.ir.program import Formal, Join, Load, Plan, Program, Shape
 from pavane.ir.types import row_bytes
-from pavane.ir.walk import bodies, leaves
+from pavane.ir.walk import bodies, leaves, parts
 from pavane.report.memory import memory_lines, memory_summary
 from pavane.report.sections import named_section
 from pavane.targets.descriptor import SpatialTarget
 from pavane.validate import require_valid
+
+_FULL_SYNC = "full sync, so each result leaves them before the next step begins"
 
 
 def explain(program: Program, target: SpatialTarget, name: str | None = None) -> str:
@@ -72,6 +74,7 @@ def _section(shape: Shape, times: int, expected: Mapping[str, int], target: Spat
     yield from ("  " + _join_line(join) for join in shape.joins)
     if not shape.joins:
         yield "  joins: none was to be had"
+    yield from (f"  registers of {part.name}: {_FULL_SYNC}" for part in parts(shape) if part.registers == "FULL")
     numbers = shape.numerics
     claim = "exact to the bit" if numbers.exact else "within its error bound"
     yield f"  numerics: {numbers.contract}, adds in {numbers.accumulator}, {claim}"

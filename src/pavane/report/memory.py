@@ -1,4 +1,5 @@
-"""Where the local memory of a site goes: what the chip reserves, a section's buffers, and copies that every site has.
+"""Where the local memory of a site goes: what the chip reserves, a section's buffers, copies that every site has, and
+shares of what is dealt to the sites.
 
 Bytes count from the start of that memory, the reserved ones included, as in what `pavane check` says of capacity.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pavane.ir.program import Carry, Fifo, Instance, Program, Shape
+from pavane.ir.program import Carry, Fifo, Instance, Program, Shape, Tensor
 from pavane.ir.quasi import Domain
 from pavane.ir.shards import share_bytes
 from pavane.ir.types import row_bytes
@@ -33,15 +34,21 @@ def memory_summary(program: Program, target: SpatialTarget) -> Iterator[str]:
 
 
 def memory_lines(program: Program, shape: Shape, place: Instance | None, target: SpatialTarget) -> Iterator[str]:
-    """A section's buffers and, of the copies on the sites, those that it uses at this place; in order of address."""
-    buffers, copies = _buffers(shape), _copies(program)
+    """A section's buffers and, of the copies on the sites and of what is sharded, what it uses at this place; each in
+    order of address.
+    """
+    buffers, copies, shares = _buffers(shape), _copies(program), _shares(program, target)
+    bound = {binding.tensor for binding in place.bindings} if place else frozenset()
     yield f"memory: {_of_a_site(buffers, target)}"
     yield from (f"  {_line(part)}" for part in buffers)
     if copies:
-        bound = {binding.tensor for binding in place.bindings} if place else frozenset()
         used = [part for part in copies if part[2] in bound]
         yield f"copies on every site: {_where(copies)}; {len(used)} of them used here"
         yield from (f"  {_line(part)}" for part in used)
+    if shares:
+        held, tensors = [part for part in shares if part[2] in bound], {t.name: t for t in program.tensors}
+        yield f"shares of what is sharded: {_where(shares)} of every site; {len(held)} of them used here"
+        yield from (f"  {_line(part)} of every site, {_dealt(tensors[part[2]], target)}" for part in held)
 
 
 def _buffers(shape: Shape) -> list[Part]:
@@ -66,6 +73,17 @@ def _shares(program: Program, target: SpatialTarget) -> list[Part]:
         for t in program.tensors
         if t.home == "sharded"
     )
+
+
+def _dealt(tensor: Tensor, target: SpatialTarget) -> str:
+    """How its blocks are shared out: block b to site `b mod sites`."""
+    size = tensor_bytes(tensor, _NO_SYMBOLS)
+    blocks = -(-size // tensor.shard_bytes)
+    each, more = divmod(blocks, target.sites)
+    first = "the first site" if more == 1 else f"each of the first {more} of {target.sites} sites"
+    to = f"{each} to each" if not more else f"{each + 1} to {first}"
+    rest = f", {each} to the others" if more and each else ""
+    return f"its {size:,} bytes in {blocks} blocks of {tensor.shard_bytes:,}, {to}{rest}"
 
 
 def _bytes_of(program: Program, role: str) -> int:

@@ -1,10 +1,17 @@
-"""A command line and how it ends, for the tests of commands: as the script would be called, in this process."""
+"""A command line and how it ends, for the tests of commands: in this process (`done`, `refused`), or as the script."""
 
 from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
 
 from typer.testing import CliRunner
 
 from pavane.cli.main import app
+
+SCRIPT = (sys.executable, "-c", "from pavane.cli.entry import main; main()")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
 
 
 def done(*arguments: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import typer
@@ -13,8 +11,7 @@ from typer.testing import CliRunner
 
 from pavane import reject
 from pavane.cli.boundary import Guarded, paragraph
-
-SOURCE = Path(__file__).parents[3] / "src"
+from tests.unit.cli.lines import ENVIRONMENT, SCRIPT
 
 
 def app_that_raises(error: BaseException) -> typer.Typer:
@@ -76,9 +73,8 @@ def test_words_come_out_as_they_are(text):
 
 
 def pavane(*arguments: str, **streams: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pavane.cli.main", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    return subprocess.run(command, env=environment, text=True, check=False, **(streams or {"capture_output": True}))
+    line = [*SCRIPT, *arguments]
+    return subprocess.run(line, env=ENVIRONMENT, text=True, check=False, **(streams or {"capture_output": True}))
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path):

@@ -6,15 +6,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.tiny_models import tiny_config, write_tiny_gguf
+from tests.unit.cli.lines import ENVIRONMENT, SCRIPT
 
 resource = pytest.importorskip("resource")
-SOURCE = Path(__file__).parents[3] / "src"
 LEAST_FILE_BYTES = 4096  # what a file may grow to: stands in for a full disk
 
 
@@ -28,9 +27,9 @@ def place(tmp_path_factory):
 
 
 def start(place: Path, *options: str, cache: Path | None = None, **rest) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(cache or place / "cache")}
+    environment = {**ENVIRONMENT, "XDG_CACHE_HOME": str(cache or place / "cache")}
     arguments = ["run", str(place / "tiny.gguf"), "--prompt", "hello the", "--context", "8000", "--cores", "2"]
-    command = [sys.executable, "-m", "pavane.cli.main", *arguments, *options]
+    command = [*SCRIPT, *arguments, *options]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **rest)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,20 +17,7 @@ from pavane.pipeline import PASS_ORDER
 from pavane.targets.load import load_target
 from pavane.targets.prompt_rows import prompt_rows
 from pavane.verify.check import OBLIGATIONS
-from tests.tiny_models import tiny_config, write_tiny_gguf
-from tests.unit.cli.lines import done, refused
-
-SOURCE = Path(__file__).parents[3] / "src"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A directory with a model, and a cache of our own."""
-    directory = tmp_path_factory.mktemp("cli")
-    write_tiny_gguf(directory / "tiny.gguf", tiny_config(layers=1), 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("platformdirs.user_cache_dir", lambda *_: str(directory / "cache"))
-        yield directory
+from tests.unit.cli.lines import ENVIRONMENT, SCRIPT, done, refused
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +51,9 @@ def test_equal_calls_give_equal_bytes(compiled, place):
 
 def test_a_hash_seed_changes_nothing(place):
     for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(SOURCE)}
         file = str(place / f"seed{seed}.pavane")
         arguments = ["compile", "--op", "matmul:100,70,150", "-t", "toy", "-o", file]
-        subprocess.run([sys.executable, "-m", "pavane.cli.main", *arguments], env=environment, check=True)
+        subprocess.run([*SCRIPT, *arguments], env={**ENVIRONMENT, "PYTHONHASHSEED": seed}, check=True)
     assert (place / "seed1.pavane").read_bytes() == (place / "seed2.pavane").read_bytes()
 
 

@@ -4,6 +4,8 @@ command, the option and the part of Pavane that finds it; files end with 3, a ch
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -15,7 +17,6 @@ from typer.testing import CliRunner
 
 from pavane import reject
 from pavane.cli.main import app
-from tests.tiny_models import tiny_config, write_tiny_gguf
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -79,16 +80,11 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A model and a program of it; a cache of our own."""
-    directory = tmp_path_factory.mktemp("codes")
-    write_tiny_gguf(directory / "tiny.gguf", tiny_config(layers=1), 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("platformdirs.user_cache_dir", lambda *_: str(directory / "cache"))
-        line = ["compile", str(directory / "tiny.gguf"), "-t", "toy", "--context", "64"]
-        assert ended(*line, "-o", str(directory / "a.pavane")) == 0
-        yield directory
+@pytest.fixture(scope="module", autouse=True)
+def program(place):
+    """Of the model, beside it."""
+    line = ["compile", str(place / "tiny.gguf"), "-t", "toy", "--context", "64"]
+    assert ended(*line, "-o", str(place / "a.pavane")) == 0
 
 
 def ended(*arguments: str) -> int:
@@ -198,6 +194,17 @@ def test_a_file_that_is_wrong_ends_with_3(place, tmp_path, command, kind):
     (tmp_path / "empty").touch()
     (tmp_path / "cut").write_bytes((place / "a.pavane").read_bytes()[:500])
     assert ended(command, str(tmp_path / ("missing", "empty", "cut", ".")[kind])) == 3
+
+
+@pytest.mark.parametrize("command", ["check", "show", "explain", "simulate"])
+def test_a_file_that_may_not_be_read_ends_with_3(place, monkeypatch, command):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # what typer asks; root may read everything
+    monkeypatch.setattr(Path, "read_bytes", may_not)
+    assert ended(command, str(place / "a.pavane")) == 3
+
+
+def may_not(path: Path) -> bytes:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "empty.gguf", "cut.gguf", "folder.gguf"])

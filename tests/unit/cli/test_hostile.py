@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import pavane as pv
 from pavane.artefact import artefact_bytes, parse_artefact, read_artefact
+from pavane.atomic import replacing
 from pavane.cli.main import app
 from pavane.cli.simulate import symbol_values
-from pavane.frontends.atomic import replacing
 from pavane.reject import ArgumentReject, FileReject
 from tests.tiny_models import tiny_config, write_tiny_gguf
 from tests.unit.cli.lines import refused

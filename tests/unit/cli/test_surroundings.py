@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from pavane.cli.main import app
+from tests.unit.cli.lines import ENVIRONMENT, SCRIPT
 
-SOURCE = Path(__file__).parents[3] / "src"
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="there is no device that is always full")
 LONG = "a" * 5000
@@ -31,10 +30,9 @@ def program(tmp_path_factory):
 
 def pavane(*arguments: str, redirected: str = "", **environment: str) -> tuple[int, bytes, bytes]:
     """Exit code, stdout, stderr of the script, started by a shell that redirects its streams."""
-    surroundings = {k: v for k, v in os.environ.items() if k not in ("LC_ALL", "COLUMNS", "PYTHONIOENCODING")}
-    surroundings |= {"PYTHONPATH": str(SOURCE), "SAY": "from pavane.cli.entry import main; main()", **environment}
-    line = f'exec "$0" -c "$SAY" "$@" {redirected}'
-    done = subprocess.run(["sh", "-c", line, sys.executable, *arguments], env=surroundings, capture_output=True)
+    usual = {k: v for k, v in ENVIRONMENT.items() if k not in ("LC_ALL", "COLUMNS", "PYTHONIOENCODING")}
+    line = ["sh", "-c", f'exec "$0" "$@" {redirected}', *SCRIPT, *arguments]
+    done = subprocess.run(line, env={**usual, **environment}, capture_output=True)
     assert b"Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -51,15 +49,16 @@ def test_a_full_disk_behind_the_output_is_said(arguments):
 def test_a_reader_that_is_gone_ends_with_141(arguments, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-c", "from pavane.cli.entry import main; main()", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(command, env=environment, stdout=writing, stderr=subprocess.PIPE)
+    done = subprocess.run([*SCRIPT, *arguments], env=ENVIRONMENT, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_a_closed_output_is_said(program):
-    code, _, said = pavane("explain", str(program), redirected=">&-")
+@pytest.mark.parametrize("arguments", [["explain"], ["--help"], ["check", "--help"], ["--version"]])
+def test_a_closed_output_is_said(program, arguments):
+    """By what Pavane writes, and by what typer would have written."""
+    files = [str(program)] if arguments == ["explain"] else []
+    code, _, said = pavane(*arguments, *files, redirected=">&-")
     assert (code, said.startswith(b"pavane: the standard output is closed")) == (3, True)
 
 
@@ -69,6 +68,8 @@ def test_what_cannot_be_said_changes_no_exit_code(redirected, tmp_path):
     assert pavane("compile", "--op", "matmul:4,4,4", "-t", "toy", "-o", str(place), redirected=redirected)[0] == 0
     assert place.stat().st_size > 1000
     assert pavane("check", str(tmp_path / "none"), redirected=redirected)[0] == 3
+    for line in ((), ("nothing",), ("--nothing",), ("check",), ("run", "--max-tokens", "many")):
+        assert pavane(*line, redirected=redirected)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -87,9 +88,11 @@ def test_a_locale_or_a_terminal_changes_no_result(program, environment):
     assert said.count(b"\n") == 1
 
 
-def test_letters_that_a_terminal_obeys_are_spelled_out(tmp_path):
-    code, _, said = pavane("check", str(tmp_path / "a\x1b[31m\x07b"))
-    assert code == 3
+@pytest.mark.parametrize(("arguments", "code"), [(("check",), 3), ((), 2)])
+def test_letters_that_a_terminal_obeys_are_spelled_out(arguments, code):
+    """In the name of a file that is not there, and of a command."""
+    ended, _, said = pavane(*arguments, "a\x1b[31m\x07b")
+    assert ended == code
     assert b"a\\x1b[31m\\x07b" in said
 
 

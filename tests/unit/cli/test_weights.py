@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from typer.testing import CliRunner
 
 from pavane.artefact import read_artefact
 from pavane.cli.main import app
-from tests.tiny_models import tiny_config, write_tiny_gguf
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A directory with a model, and a cache of our own."""
-    directory = tmp_path_factory.mktemp("weights")
-    write_tiny_gguf(directory / "tiny.gguf", tiny_config(layers=1), 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("platformdirs.user_cache_dir", lambda *_: str(directory / "cache"))
-        yield directory
 
 
 def invoked(*arguments: str):

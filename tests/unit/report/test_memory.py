@@ -89,6 +89,38 @@ def test_a_place_lists_what_it_uses_itself():
     ]
 
 
+@pytest.mark.parametrize(
+    ("shard_rows", "dealt"),
+    [
+        (18, "5,400 bytes at 40,000 of every site, its 21,000 bytes in 4 blocks of 5,400, 1 to each"),
+        (
+            16,
+            "9,600 bytes at 40,000 of every site, its 21,000 bytes in 5 blocks of 4,800, "
+            "2 to the first site, 1 to the others",
+        ),
+        (
+            32,
+            "9,600 bytes at 40,000 of every site, its 21,000 bytes in 3 blocks of 9,600, "
+            "1 to each of the first 3 of 4 sites",
+        ),
+        (6, "5,400 bytes at 40,000 of every site, its 21,000 bytes in 12 blocks of 1,800, 3 to each"),
+    ],
+)
+def test_how_a_sharded_tensor_is_dealt(shard_rows, dealt):
+    """70 rows of 300 bytes over four sites."""
+    program = examples.matmul_multicast(TOY)
+    sharded = tuple(
+        replace(t, home="sharded", offset=40_000, shard_bytes=300 * shard_rows) if t.name == "b" else t
+        for t in program.tensors
+    )
+    program = replace(program, tensors=sharded)
+    lines = list(memory_lines(program, program.shapes[0], program.instances[0], TOY))
+    assert lines[-1] == f"  b: {dealt}"
+    assert lines[-2].endswith(" of every site; 1 of them used here")
+    elsewhere = list(memory_lines(program, program.shapes[0], None, TOY))
+    assert elsewhere[-1].endswith(" of every site; 0 of them used here")
+
+
 def test_explain_has_it_of_all_sections_and_of_one():
     program = examples.matmul_multicast(TOY)
     assert explain(program, TOY).splitlines()[-1] == "  memory: 20,480 of 65,536 bytes a site"
