@@ -10,20 +10,18 @@ Worker    = one engine of a rectangle of sites: Run(instance, process) | Wait | 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from pavane.ir.expr import Expr, Index
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import Contract, DType, Fill, Floats
+from pavane.ir.types import Contract, DType, Fill, Floats, Registers
 
 FORMAT_VERSION = 1
 
 Phase = Literal["TEMPLATE", "TILED", "FUSED", "PLACED", "SIZED", "SYNCHRONIZED", "PERSISTENT", "VERIFIED"]
-PHASES: tuple[str, ...] = (
-    "TEMPLATE", "TILED", "FUSED", "PLACED", "SIZED", "SYNCHRONIZED", "PERSISTENT", "VERIFIED",
-)  # fmt: skip
+PHASES: tuple[str, ...] = get_args(Phase)
 
 LV_ITEM, LV_ITEM_X, LV_ITEM_Y = "LV_ITEM", "LV_ITEM_X", "LV_ITEM_Y"
 LV_KBLOCK, LV_SUB_H, LV_SUB_W = "LV_KBLOCK", "LV_SUB_H", "LV_SUB_W"
@@ -36,14 +34,14 @@ SITE_X, SITE_Y = "SITE_X", "SITE_Y"
 Home = Literal["dram", "sites", "sharded"]
 
 
-class Node_(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of every part of the grammar."""
 
 
 # --- windows and references -----------------------------------------------------------------------------------------
 
 
-class Span(Node_, frozen=True):
+class Span(Part, frozen=True):
     """The index range [start, min(start + size, limit)), empty when start >= limit.
 
     Length: clamp(limit - start, 0, size).
@@ -54,12 +52,11 @@ class Span(Node_, frozen=True):
     limit: Quasi
 
 
-class Window(Node_, frozen=True):
-    """A box of a tensor: per dimension a start and a constant size, clipped at the tensor's extent (derived, never
-    stated).
+class Window(Part, frozen=True):
+    """A box of a tensor: per dimension a start and a constant size.
 
-    The last dimension gives a slot's columns, dimension `row` its rows (-1: the slot has one row). Every other
-    dimension has size 1.
+    It is clipped at the tensor's extent; that is derived and never stated. The last dimension gives a slot's columns,
+    dimension `row` its rows (-1: the slot has one row). Every other dimension has size 1.
     """
 
     start: tuple[Index, ...]
@@ -67,7 +64,7 @@ class Window(Node_, frozen=True):
     row: int = -1
 
 
-class Rect(Node_, frozen=True):
+class Rect(Part, frozen=True):
     """Sites x0 <= x < x1, y0 <= y < y1 of the program's grid; in a step, quasi-affine in SITE_X, SITE_Y of the doer."""
 
     x0: Quasi
@@ -76,7 +73,7 @@ class Rect(Node_, frozen=True):
     y1: Quasi
 
 
-class Ref(Node_, frozen=True):
+class Ref(Part, frozen=True):
     """A place in a FIFO slot (reserved, or in front) or in a carry: the operand's origin is at (row, col) of it."""
 
     name: str
@@ -87,7 +84,7 @@ class Ref(Node_, frozen=True):
 # --- compute --------------------------------------------------------------------------------------------------------
 
 
-class Tree(Node_, frozen=True):
+class Tree(Part, frozen=True):
     """The order of a contraction's sum. Lane l adds the terms k = l (mod lanes) of an atom in ascending k.
 
     lanes = 1: every term is added to the accumulator in ascending k, over the whole contraction (atom is 0).
@@ -103,7 +100,7 @@ class Tree(Node_, frozen=True):
     fused: bool = False
 
 
-class Generic(Node_, frozen=True, tag="generic"):
+class Generic(Part, frozen=True, tag="generic"):
     """dst[r, c] = expr for r in rows, c in cols: LV_GEN_ROW counts 0 <= r < len(rows), LV_GEN_COL likewise.
 
     Does nothing when a span of `guard` is empty (a ghost item whose index is neither row nor column: a head).
@@ -118,9 +115,10 @@ class Generic(Node_, frozen=True, tag="generic"):
     guard: tuple[Span, ...] = ()
 
 
-class MatmulTiles(Node_, frozen=True, tag="matmul"):
-    """dst[r, c] += SUM(j < len(k)) a[a.row + r, a.col + j] * b[b.row + j, b.col + c], or b[b.row + c, b.col + j] if
-    transposed.
+class MatmulTiles(Part, frozen=True, tag="matmul"):
+    """dst[r, c] += SUM(j < len(k)) a[a.row + r, a.col + j] * b[b.row + j, b.col + c].
+
+    `transposed`: b[b.row + c, b.col + j] is multiplied instead. Does nothing when a span of `guard` is empty.
     """
 
     dst: Ref
@@ -140,13 +138,13 @@ ComputeOp = Generic | MatmulTiles
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
-class Reserve(Node_, frozen=True, tag="reserve"):
+class Reserve(Part, frozen=True, tag="reserve"):
     """Wait for a free slot of the FIFO and own it."""
 
     fifo: str
 
 
-class Load(Node_, frozen=True, tag="load"):
+class Load(Part, frozen=True, tag="load"):
     """Start filling the reserved slot, from its row `row` on, with a window of a tensor.
 
     Ends at a Fence. Alias: binds, moves nothing.
@@ -158,29 +156,31 @@ class Load(Node_, frozen=True, tag="load"):
     row: Quasi = Quasi()
 
 
-class Push(Node_, frozen=True, tag="push"):
+class Push(Part, frozen=True, tag="push"):
     """Hand the reserved slot over."""
 
     fifo: str
 
 
-class Front(Node_, frozen=True, tag="front"):
+class Front(Part, frozen=True, tag="front"):
     """Wait for the oldest slot handed over and hold it."""
 
     fifo: str
 
 
-class Compute(Node_, frozen=True, tag="compute"):
+class Compute(Part, frozen=True, tag="compute"):
+    """Do one op; its result is there when the next step begins."""
+
     op: ComputeOp
 
 
-class Pop(Node_, frozen=True, tag="pop"):
+class Pop(Part, frozen=True, tag="pop"):
     """Give the held slot back."""
 
     fifo: str
 
 
-class Store(Node_, frozen=True, tag="store"):
+class Store(Part, frozen=True, tag="store"):
     """Start writing the slot in front of `fifo` to a window of a tensor. Ends at a Fence."""
 
     fifo: str
@@ -188,7 +188,7 @@ class Store(Node_, frozen=True, tag="store"):
     window: Window
 
 
-class Send(Node_, frozen=True, tag="send"):
+class Send(Part, frozen=True, tag="send"):
     """Start copying the reserved slot of `fifo` into the reserved slot of the same FIFO on every site of `to`.
 
     Ends at a Fence.
@@ -198,11 +198,11 @@ class Send(Node_, frozen=True, tag="send"):
     to: Rect
 
 
-class Fence(Node_, frozen=True, tag="fence"):
+class Fence(Part, frozen=True, tag="fence"):
     """Wait until every load, store and send of this process has completed."""
 
 
-class Post(Node_, frozen=True, tag="post"):
+class Post(Part, frozen=True, tag="post"):
     """Add n to the counter on every site of `to`, after everything this process did before."""
 
     counter: str
@@ -210,14 +210,14 @@ class Post(Node_, frozen=True, tag="post"):
     n: int = 1
 
 
-class Wait(Node_, frozen=True, tag="wait"):
+class Wait(Part, frozen=True, tag="wait"):
     """Consume n further posts of this site's counter."""
 
     counter: str
     n: int = 1
 
 
-class Init(Node_, frozen=True, tag="init"):
+class Init(Part, frozen=True, tag="init"):
     """Set every element of a carry to its initial value."""
 
     carry: str
@@ -226,7 +226,7 @@ class Init(Node_, frozen=True, tag="init"):
 Step = Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fence | Post | Wait | Init
 
 
-class Loop(Node_, frozen=True, tag="loop"):
+class Loop(Part, frozen=True, tag="loop"):
     """for 0 <= var < extent: body."""
 
     var: str
@@ -234,13 +234,13 @@ class Loop(Node_, frozen=True, tag="loop"):
     body: tuple[Node, ...]
 
 
-Node = Loop | Reserve | Load | Push | Front | Compute | Pop | Store | Send | Fence | Post | Wait | Init
+Node = Loop | Step
 
 
 # --- a section's shape ----------------------------------------------------------------------------------------------
 
 
-class Formal(Node_, frozen=True):
+class Formal(Part, frozen=True):
     """A tensor as a section sees it.
 
     Row-major; extents quasi-affine in symbols. Bound to a tensor of the same home (and `shard_bytes`,
@@ -257,7 +257,7 @@ class Formal(Node_, frozen=True):
     interleave_bytes: int = 0
 
 
-class Spec(Node_, frozen=True):
+class Spec(Part, frozen=True):
     """out[origin + i] = expr(i0, i1, ...) for 0 <= i < extents; no other element of `out` changes."""
 
     out: str
@@ -266,13 +266,16 @@ class Spec(Node_, frozen=True):
     expr: Expr
 
 
-class Stage(Node_, frozen=True):
+class Stage(Part, frozen=True):
+    """What one engine does for a section's items, before it is known what else the engine does."""
+
     name: str
     engine: str
     body: tuple[Node, ...]
+    registers: Registers = "HALF"
 
 
-class Group(Node_, frozen=True):
+class Group(Part, frozen=True):
     """A rectangle of sites (None before `place`), how it takes items, and the stages that each of its sites runs."""
 
     name: str
@@ -281,7 +284,7 @@ class Group(Node_, frozen=True):
     rule: Literal["CYCLIC", "CONTIGUOUS"] = "CYCLIC"
 
 
-class Process(Node_, frozen=True):
+class Process(Part, frozen=True):
     """The resident process of one engine on each site of a rectangle: the steps of its stages in a written order.
 
     SITE_X, SITE_Y are a site's coordinates inside `rect`.
@@ -291,9 +294,10 @@ class Process(Node_, frozen=True):
     rect: Rect
     engine: str
     body: tuple[Node, ...]
+    registers: Registers = "HALF"
 
 
-class Fifo(Node_, frozen=True):
+class Fifo(Part, frozen=True):
     """A bounded queue of rows x cols slots between two stages of a site. `depth` 0 and `address` -1: not chosen yet."""
 
     name: str
@@ -305,7 +309,7 @@ class Fifo(Node_, frozen=True):
     address: int = -1
 
 
-class Carry(Node_, frozen=True):
+class Carry(Part, frozen=True):
     """A buffer that one stage owns, alive across turns of a loop.
 
     `cut` marks one that legalisation put in and fuse_generic may remove.
@@ -320,10 +324,10 @@ class Carry(Node_, frozen=True):
     address: int = -1
 
 
-class Counter(Node_, frozen=True):
-    """A counter on every site of `rect`;
+class Counter(Part, frozen=True):
+    """A semaphore on every site of `rect`, of `bits` bits; one process of `engine` a site waits for it.
 
-    one process a site waits for it. `id` is the chip's own, -1 when not chosen yet.
+    `ahead`: what it starts at. `id`: its number on the chip, -1 when not chosen yet.
     """
 
     name: str
@@ -335,8 +339,8 @@ class Counter(Node_, frozen=True):
     id: int = -1
 
 
-class Numerics(Node_, frozen=True):
-    """Fixed when the op becomes a template. `exact`: every output equals the mathematical result, to the bit.
+class Numerics(Part, frozen=True):
+    """How a section computes, fixed at TEMPLATE. `exact`: every output equals the mathematical result, to the bit.
 
     `operands` gives, per formal that a MatmulTiles reads, the dtype in which the engine takes it (rounding included).
     """
@@ -348,7 +352,7 @@ class Numerics(Node_, frozen=True):
     terms: tuple[str, ...] = ()
 
 
-class Plan(Node_, frozen=True):
+class Plan(Part, frozen=True):
     """What `tile` chose: block extents in elements, predicted cycles of one worker, and the best plan that it beat."""
 
     rows: int
@@ -361,7 +365,7 @@ class Plan(Node_, frozen=True):
     considered: int = 0
 
 
-class Items(Node_, frozen=True):
+class Items(Part, frozen=True):
     """The work grid: how many items in y and x, and the elements of the output that one item covers (rows, cols)."""
 
     y: Quasi
@@ -370,7 +374,7 @@ class Items(Node_, frozen=True):
     cols: int
 
 
-class Join(Node_, frozen=True):
+class Join(Part, frozen=True):
     """A comparison that a pass made: what was taken, what not, both costs in cycles."""
 
     what: str
@@ -380,7 +384,7 @@ class Join(Node_, frozen=True):
     other_cycles: int
 
 
-class Shape(Node_, frozen=True):
+class Shape(Part, frozen=True):
     """A section with its names forgotten: what is compiled, verified and lowered once.
 
     `sites`: where the section stands when that is no rectangle. Its rectangles are then of a line: site (n, 0) of them
@@ -405,7 +409,7 @@ class Shape(Node_, frozen=True):
 # --- the program ----------------------------------------------------------------------------------------------------
 
 
-class Symbol(Node_, frozen=True):
+class Symbol(Part, frozen=True):
     """A runtime scalar in [lo, hi]; `expected` is for cost only."""
 
     name: str
@@ -414,14 +418,14 @@ class Symbol(Node_, frozen=True):
     expected: int
 
 
-class Transition(Node_, frozen=True):
+class Transition(Part, frozen=True):
     """An epoch writes exactly rows [row, row + rows) of a STATE tensor's first dimension and preserves the rest."""
 
     row: Quasi
     rows: Quasi
 
 
-class Tensor(Node_, frozen=True):
+class Tensor(Part, frozen=True):
     """What sections hand each other. Row-major. `offset` (-1: not laid out): of SCRATCH beside the chip the place in
     its arena, of what lies on the sites or is sharded the local address, the same on each; nothing else has one.
     `shard_bytes`: of what is sharded, the bytes of a block (`ir.shards`). `interleave_bytes`: of a WEIGHT beside the
@@ -440,14 +444,14 @@ class Tensor(Node_, frozen=True):
     interleave_bytes: int = 0
 
 
-class Binding(Node_, frozen=True):
+class Binding(Part, frozen=True):
     """A formal is the tensor, or a view: a reshape of it, or a prefix of its first dimension."""
 
     formal: str
     tensor: str
 
 
-class Instance(Node_, frozen=True):
+class Instance(Part, frozen=True):
     """A section's place in a program. Neighbours of one `wave` run at once (-1: by itself)."""
 
     shape: str
@@ -456,7 +460,7 @@ class Instance(Node_, frozen=True):
     wave: int = -1
 
 
-class Run(Node_, frozen=True, tag="run"):
+class Run(Part, frozen=True, tag="run"):
     """Do one process of an instance's shape, once."""
 
     instance: int
@@ -466,7 +470,7 @@ class Run(Node_, frozen=True, tag="run"):
 Turn = Run | Wait | Post
 
 
-class Worker(Node_, frozen=True):
+class Worker(Part, frozen=True):
     """One resident process: an engine on every site of a rectangle, and all that it does in an epoch."""
 
     name: str
@@ -494,14 +498,14 @@ class Turns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=
     body: tuple[Do | Turns, ...]
 
 
-class ShapeSchedule(Node_, frozen=True):
+class ShapeSchedule(Part, frozen=True):
     """One sequential order of every step of every process of a shape: the evidence for progress."""
 
     shape: str
     schedule: tuple[Do | Turns, ...]
 
 
-class Certificate(Node_, frozen=True):
+class Certificate(Part, frozen=True):
     """Evidence that the checker can check by itself.
 
     `program` is the digest of the program without certificate, at PERSISTENT.
@@ -512,7 +516,12 @@ class Certificate(Node_, frozen=True):
     schedules: tuple[ShapeSchedule, ...]
 
 
-class Program(Node_, frozen=True):
+class Program(Part, frozen=True):
+    """What one launch does: sections in the order of `instances`, over `tensors`, for every value of `symbols`.
+
+    The two digests are SHA-256 in hexadecimal: of the chip's descriptor, and of what the program means (`ir/digest`).
+    """
+
     name: str
     phase: Phase
     target: str

@@ -6,7 +6,8 @@ being a variable's name or `[numerator, divisor]`.
 
 `Domain` gives each variable its range, outer variables first; `upper` and `lower` bound a Quasi over a domain. The
 bounds are sound, not always tight: they combine three rules (interval sums, elimination of the innermost variable at
-its own symbolic bound, and the relaxation (n - d + 1) / d <= floor(n / d) <= n / d) and keep the best.
+its own symbolic bound, and the relaxation (n - d + 1) / d <= floor(n / d) <= n / d) and keep the best. Floors are
+relaxed where they are at most MAX_RELAXED_FLOORS together, nested ones too: n floors have 2**n relaxations.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from math import gcd
 import msgspec
 
 MAX_MAGNITUDE = 1 << 56
+MAX_RELAXED_FLOORS = 4
 
 
 class Floor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -98,14 +100,15 @@ class Quasi(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         """Replace variables, simultaneously."""
         if not any(name in bindings for name in _variables(self)):
             return self
-        total = quasi(self.const)
+        const, terms = self.const, []
         for coefficient, atom in self.terms:
             if isinstance(atom, str):
                 value = quasi(bindings.get(atom, atom))
             else:
                 value = _floor(atom.numerator.substitute(bindings), atom.divisor)
-            total = total + value * coefficient
-        return total
+            const += value.const * coefficient
+            terms += [(c * coefficient, a) for c, a in value.terms]
+        return _collect(const, terms)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The integer at a point; KeyError names a variable without a value."""
@@ -181,9 +184,9 @@ def _is_normal_floor(atom: Floor) -> bool:
 
 @lru_cache(maxsize=65536)
 def _floor(value: Quasi, divisor: int) -> Quasi:
-    """floor(value / divisor) in normal form:
+    """floor(value / divisor) in normal form: whole multiples leave the floor, common factors cancel, floors nest once.
 
-    whole multiples leave the floor, common factors cancel, floors nest once.
+    ValueError for a divisor below 1.
     """
     if divisor < 1:
         raise ValueError("floor division by a constant below 1")
@@ -243,12 +246,17 @@ def lower(value: Quasi, domain: Domain) -> int:
     return -upper(value * -1, domain)
 
 
+def floor_count(value: Quasi) -> int:
+    """Its floors, those inside floors too."""
+    return sum(1 + floor_count(atom.numerator) for _, atom in value.terms if not isinstance(atom, str))
+
+
 def _candidates(value: Quasi, domain: Domain) -> Iterable[int]:
     if value.is_const:
         return (value.const,)
     found = [_interval_upper(value, domain)]
     floors = [(c, a) for c, a in value.terms if isinstance(a, Floor)]
-    for coefficient, atom in floors:
+    for coefficient, atom in floors if floor_count(value) <= MAX_RELAXED_FLOORS else ():
         rest = value - Quasi(0, ((coefficient, atom),))
         relaxed = atom.numerator if coefficient > 0 else atom.numerator - (atom.divisor - 1)
         found.append(upper(rest * atom.divisor + relaxed * coefficient, domain) // atom.divisor)

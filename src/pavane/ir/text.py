@@ -17,9 +17,11 @@ from pavane.ir.program import (
     Fifo,
     Formal,
     Plan,
+    Process,
     Program,
     Run,
     Shape,
+    Stage,
     Tensor,
     Turns,
     Worker,
@@ -66,7 +68,7 @@ def _program(program: Program) -> Iterator[str]:
         yield from _section(shape, _symbols(program))
     if program.workers or program.counters:
         yield ""
-        yield from (_RULER.format("sem", _counter(counter, words)) for counter in program.counters)
+        yield from (_RULER.format("counter", _counter(counter, words)) for counter in program.counters)
         for worker in program.workers:
             yield from _worker(worker, words)
     if program.certificate is not None:
@@ -122,7 +124,7 @@ def _section(shape: Shape, symbols: tuple[str, ...]) -> Iterator[str]:
         )
     yield from (_RULER.format("fifo", _fifo(fifo)) for fifo in shape.fifos)
     yield from (_RULER.format("carry", _carry(carry)) for carry in shape.carries)
-    yield from (_RULER.format("sem", _counter(counter, words)) for counter in shape.counters)
+    yield from (_RULER.format("counter", _counter(counter, words)) for counter in shape.counters)
     yield from _stages(shape, words)
 
 
@@ -181,11 +183,16 @@ def _stages(shape: Shape, words: Words) -> Iterator[str]:
     for group in shape.groups:
         yield _RULER.format("group", f"{group.name} {words.sites(group.rect)}, items {group.rule.lower()}")
         for stage in group.stages:
-            yield f"    stage {stage.name} on {stage.engine}"
+            yield f"    stage {stage.name} on {stage.engine}{_registers(stage)}"
             yield from ("      " + line for line in words.body(stage.body))
     for process in shape.processes:
-        yield _RULER.format("process", f"{process.name} {words.sites(process.rect)} on {process.engine}")
+        where = f"{process.name} {words.sites(process.rect)} on {process.engine}{_registers(process)}"
+        yield _RULER.format("process", where)
         yield from ("    " + line for line in words.body(process.body))
+
+
+def _registers(part: Stage | Process) -> str:
+    return ", registers in full sync" if part.registers == "FULL" else ""
 
 
 def _worker(worker: Worker, words: Words) -> Iterator[str]:

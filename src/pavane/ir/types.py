@@ -21,16 +21,22 @@ DTYPES: tuple[str, ...] = get_args(DType)
 Contract = Literal["FLOAT", "INT8_ACTIVATIONS"]
 CONTRACTS: tuple[str, ...] = get_args(Contract)
 
+# Where an engine computes: in half of its registers, while the step before leaves the other half; or in all of them.
+Registers = Literal["HALF", "FULL"]
+
 # What a deployment stores a model's matrices as.
 StoredWeights = Literal["q8_0", "bfp8", "bfp4"]
 STORED_WEIGHTS: tuple[str, ...] = get_args(StoredWeights)
 
 Q8_BLOCK, BFP_BLOCK = 32, 16
+Q8_SCALE_BYTES = 2  # a block is an f16 scale, then a byte an element
+Q8_BLOCK_BYTES = Q8_SCALE_BYTES + Q8_BLOCK
 _BLOCK = {
     "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "i8": (1, 1), "i32": (1, 4),
-    "q8_0": (Q8_BLOCK, 34), "bfp8": (BFP_BLOCK, 17), "bfp4": (BFP_BLOCK, 9),
+    "q8_0": (Q8_BLOCK, Q8_BLOCK_BYTES), "bfp8": (BFP_BLOCK, 17), "bfp4": (BFP_BLOCK, 9),
 }  # fmt: skip
-INTEGER_DTYPES = ("i8", "i32")
+INTEGER_RANGE = {"i8": (-(1 << 7), (1 << 7) - 1), "i32": (-(1 << 31), (1 << 31) - 1)}
+INTEGER_DTYPES = tuple(INTEGER_RANGE)
 
 # Significand bits, hidden bit included: every integer of magnitude <= 2**bits is held exactly (IEEE 754; bfloat16).
 SIGNIFICAND_BITS = {"f32": 24, "f16": 11, "bf16": 8}

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 
 from pavane.ir.expr import At, Const, Fn, Index, Indirect, Reduce, Var, substitute, substitute_index, walk
-from pavane.ir.program import Generic, Loop, MatmulTiles, Node, Program, Shape, Span, Step, Window
+from pavane.ir.program import Generic, Loop, MatmulTiles, Node, Process, Program, Shape, Span, Stage, Step, Window
 from pavane.ir.quasi import Domain, Quasi, lower, quasi, upper
 
 Nest = tuple[Loop, ...]
 N = TypeVar("N")
-T = TypeVar("T")
+
+
+class Named(Protocol):
+    """What is looked up by its name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
 
 
 def leaves(body: tuple[Node, ...], nest: Nest = ()) -> Iterator[tuple[Nest, Step]]:
@@ -52,34 +61,37 @@ def bodies(shape: Shape) -> Iterator[tuple[str, tuple[Node, ...]]]:
         yield process.name, process.body
 
 
+def parts(shape: Shape) -> Iterator[Stage | Process]:
+    """The stages (before PERSISTENT) or processes (from then on) themselves."""
+    for group in shape.groups:
+        yield from group.stages
+    yield from shape.processes
+
+
 def symbol_domain(program: Program) -> Domain:
     """The declared ranges of the symbols."""
     return Domain((s.name, s.lo, s.hi) for s in program.symbols)
 
 
-def nest_domain(outer: Domain, nest: Nest) -> Domain:
-    """`outer` extended by the loops of a nest."""
-    for loop in nest:
-        outer = outer.with_loop(loop.var, loop.extent)
-    return outer
-
-
 def span_bounds(span: Span, domain: Domain) -> tuple[int, int]:
     """Least and greatest length of a span over a domain."""
     rest = span.limit - span.start
-    clamp = lambda n: max(0, min(span.size, n))  # noqa: E731
-    return clamp(lower(rest, domain)), clamp(upper(rest, domain))
+    return _clamped(lower(rest, domain), span.size), _clamped(upper(rest, domain), span.size)
 
 
 def span_length(span: Span, values: Mapping[str, int]) -> int:
     """The length of a span at a point."""
-    return max(0, min(span.size, span.limit.evaluate(values) - span.start.evaluate(values)))
+    return _clamped(span.limit.evaluate(values) - span.start.evaluate(values), span.size)
+
+
+def _clamped(length: int, size: int) -> int:
+    return max(0, min(size, length))
 
 
 def named(items: tuple[T, ...], name: str) -> T:
     """The item of that name; KeyError when there is none."""
     for item in items:
-        if item.name == name:  # type: ignore[attr-defined]
+        if item.name == name:
             return item
     raise KeyError(name)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from pavane.ir.types import DTYPES, MAGNITUDE_BITS
 from pavane.reject import TargetReject
-from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.descriptor import Engine, SpatialTarget
 from pavane.targets.rectangle import largest_rectangle
 
 _MOST = 1 << 44
@@ -147,11 +147,25 @@ def _engines(target: SpatialTarget) -> Iterator[str]:
             yield f"engine {engine.name!r} computes: generic_elements_per_cycle must be at least 1"
         if min(engine.register_tiles, engine.register_tiles_16_bit) < 0 or engine.function_cycles < 1:
             yield f"engine {engine.name!r}: register_tiles must not be negative and function_cycles must be at least 1"
-        if engine.register_tiles_16_bit and not 0 < engine.register_tiles <= engine.register_tiles_16_bit:
-            yield f"engine {engine.name!r}: registers hold fewer tiles of 16 bits than of 32"
+        yield from (f"engine {engine.name!r}: {fault}" for fault in _register_windows(engine))
         for dtype in engine.block_floats:
             if dtype not in MAGNITUDE_BITS:
                 yield f"engine {engine.name!r}: {dtype!r} is no block float, which are {', '.join(MAGNITUDE_BITS)}"
+
+
+def _register_windows(engine: Engine) -> Iterator[str]:
+    """More tiles of 16 bits than of 32, more in full sync than in half, and what full sync costs beside it."""
+    half, full = engine.register_tiles, engine.full_register_tiles
+    half_16_bit, full_16_bit = engine.register_tiles_16_bit, engine.full_register_tiles_16_bit
+    if min(full, full_16_bit, engine.pack_bytes_per_cycle) < 0:
+        yield "full_register_tiles and pack_bytes_per_cycle must not be negative"
+    for wide, narrow in ((half, half_16_bit), (full, full_16_bit)):
+        if narrow and not 0 < wide <= narrow:
+            yield "registers hold fewer tiles of 16 bits than of 32"
+    if bool(full) != bool(engine.pack_bytes_per_cycle):
+        yield "full_register_tiles and pack_bytes_per_cycle go together: what full sync holds, what it costs"
+    if full and not (0 < half < full and half_16_bit <= (full_16_bit or full)):
+        yield "full sync must hold more tiles than half of the registers does"
 
 
 def _matrix_modes(target: SpatialTarget) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from pavane.ir.types import row_bytes
+from pavane.ir.types import Registers, row_bytes
 
 EngineRole = Literal["reader", "compute", "writer"]
 
@@ -87,8 +87,10 @@ class Engine(Part, frozen=True, kw_only=True):
     """One sequential execution resource of every site.
 
     `generic_elements_per_cycle`: element-wise operators of a Generic per cycle; `function_cycles` multiplies it for
-    exp and its like. `register_tiles`: operand and result tiles one Generic may hold at once (0: no limit);
-    `register_tiles_16_bit`: where these, and the accumulators of its stage, have at most 16 bits (0: the same number).
+    exp and its like. `register_tiles`: operand and result tiles one Generic may hold at once (0: no limit), while the
+    results of the step before leave the registers; `register_tiles_16_bit`: where these, and the accumulators of its
+    stage, have at most 16 bits (0: the same number). `full_register_tiles`, `full_register_tiles_16_bit`: the same in
+    full sync (0: the chip has none), where a step's result leaves, `pack_bytes_per_cycle`, before the next one begins.
     `block_floats`: the block floats that it takes out of its buffers and puts into them, converted on the way at no
     cost. They enter a product as bf16 or f32, which hold them.
     """
@@ -100,12 +102,26 @@ class Engine(Part, frozen=True, kw_only=True):
     function_cycles: int = 1
     register_tiles: int = 0
     register_tiles_16_bit: int = 0
+    full_register_tiles: int = 0
+    full_register_tiles_16_bit: int = 0
+    pack_bytes_per_cycle: int = 0
     block_floats: tuple[str, ...] = ()
 
-    def tiles_held(self, dtypes: Iterable[str]) -> int:
-        """How many tiles fit the registers at once where the widest of these types is to be held; 0: any number."""
-        narrow = self.register_tiles_16_bit and all(row_bytes(dtype, 1) <= 2 for dtype in dtypes)
-        return self.register_tiles_16_bit if narrow else self.register_tiles
+    @property
+    def windows(self) -> tuple[Registers, ...]:
+        """The parts of its registers that a stage may work in."""
+        return ("HALF", "FULL") if self.full_register_tiles else ("HALF",)
+
+    def tiles_held(self, dtypes: Iterable[str], registers: Registers = "HALF") -> int:
+        """How many tiles fit the window at once where the widest of these types is to be held; 0: any number."""
+        wide, narrow = self.register_tiles, self.register_tiles_16_bit
+        if registers == "FULL":
+            wide, narrow = self.full_register_tiles, self.full_register_tiles_16_bit
+        return narrow if narrow and all(row_bytes(dtype, 1) <= 2 for dtype in dtypes) else wide
+
+    def pack_cycles(self, size_bytes: int) -> int:
+        """Until so many bytes of results have left the registers."""
+        return -(-size_bytes // self.pack_bytes_per_cycle)
 
     def product_mode(self, a: str, b: str, bits: tuple[int, int]) -> MatrixMode | None:
         """The mode of a product whose operands enter as types `a` and `b`, and need so many significand bits each.

@@ -41,7 +41,7 @@ def host_target(cores: int | None = None) -> SpatialTarget:
     count = available_cores() if cores is None else cores
     if type(count) is not int or not 1 <= count <= _MAX_CORES:
         raise ArgumentReject(
-            f"a host of {count!r} cores cannot be",
+            f"the target host cannot have {count!r} cores",
             needed="1 to 256 cores",
             remedy="give --cores a number in that range",
         )

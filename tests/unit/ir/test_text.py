@@ -34,7 +34,7 @@ def test_a_section_says_all_that_was_chosen():
     assert "  spec    C[i0,i1] = SUM(k0<70) A[i0,k0] * B[k0,i1] for i < 100,150\n" in text
     assert "  fifo    fA: multicast row 32x32 bf16 depth 2 at 0x0000 (4,096 B)\n" in text
     assert "  carry   acc: 32x32 f32 = 0 at 0x4000 (4,096 B)\n" in text
-    assert "  sem     validA: monotone, 4 bits, on <1, 0..1>, waited for by reader_a, number 1\n" in text
+    assert "  counter validA: monotone, 4 bits, on <1, 0..1>, waited for by reader_a, number 1\n" in text
     assert "acc += fA . fB over 64*y+32*Y+:32|100 x 64*x+32*X+:32|150 x 32*k+:32|70" in text
 
 

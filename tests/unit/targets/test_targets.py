@@ -132,6 +132,13 @@ CONTRADICTIONS = (
     ("register_tiles", with_engine(0, register_tiles_16_bit=-1)),
     ("fewer tiles of 16 bits", with_engine(2, register_tiles=4, register_tiles_16_bit=3)),
     ("fewer tiles of 16 bits", with_engine(2, register_tiles=0, register_tiles_16_bit=3)),
+    ("fewer tiles of 16 bits", with_engine(2, full_register_tiles=8, full_register_tiles_16_bit=7)),
+    ("pack_bytes_per_cycle must not", with_engine(2, pack_bytes_per_cycle=-1)),
+    ("go together", with_engine(2, full_register_tiles=8)),
+    ("go together", with_engine(2, pack_bytes_per_cycle=8)),
+    ("more tiles than half", with_engine(2, full_register_tiles=4, pack_bytes_per_cycle=8)),
+    ("more tiles than half", with_engine(2, register_tiles=0, full_register_tiles=4, pack_bytes_per_cycle=8)),
+    ("more tiles than half", with_engine(2, register_tiles_16_bit=9, full_register_tiles=8, pack_bytes_per_cycle=8)),
     ("names (2, 0), which is no site of 2 x 2", replace(TOY, grid=replace(TOY.grid, missing=((2, 0),)))),
 )  # fmt: skip
 
@@ -210,6 +217,17 @@ def test_registers_hold_as_many_tiles_as_the_widest_type_leaves_room_for():
     assert TOY.engines[2].tiles_held(("bf16",)) == 4
     assert replace(engine, register_tiles=0, register_tiles_16_bit=0).tiles_held(("bf16",)) == 0
     assert [load_target(t).engine_for("compute").tiles_held(("f16",)) for t in ("wormhole_n150", "xdna2")] == [8, 5]
+
+
+@pytest.mark.parametrize(("chip", "cycles"), [("wormhole_n150", 64), ("blackhole_p150", 32)])
+def test_full_sync_has_twice_the_tiles_and_a_price(chip, cycles):
+    """A tile of 32 x 32 f32 leaves Wormhole's registers in 64 cycles."""
+    engine = load_target(chip).engine_for("compute")
+    assert engine.windows == ("HALF", "FULL")
+    assert [engine.tiles_held((dtype,), "FULL") for dtype in ("f32", "bf16", "bfp8")] == [8, 16, 8]
+    assert [engine.tiles_held((dtype,), "HALF") for dtype in ("f32", "bf16", "bfp8")] == [4, 8, 4]
+    assert [engine.pack_cycles(size) for size in (4096, 1)] == [cycles, 1]
+    assert TOY.engines[2].windows == ("HALF",)
 
 
 @pytest.mark.parametrize(
