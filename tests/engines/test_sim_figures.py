@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from pavane.ir.program import Counter, Rect
 from pavane.ir.quasi import quasi
+from pavane.sim.channels import Channels, requests_of
 from pavane.sim.engine import Clock
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.numbers import shortened
 from pavane.sim.state import CounterState
-from pavane.sim.timing import Channels
 from pavane.targets.load import load_target
 
 HERE = Rect(quasi(0), quasi(1), quasi(0), quasi(1))
@@ -29,23 +29,40 @@ def test_shortened_is_bfloat16_at_8_bits_and_half_at_11():
     assert np.array_equal(shortened(whole, 11), whole)
 
 
+def asked(channels, now, requests, site):
+    """When the last byte has passed, without the latency."""
+    transfer = channels.ask(now, requests, site, 0)
+    channels.serve(transfer.asked_at)
+    return transfer.done_at
+
+
 def test_a_load_is_no_faster_than_the_link_of_its_site():
-    """4,096 bytes over 12 channels of 16 a cycle take 22 cycles; over a link of 28 a cycle 147."""
+    """Four pages of 2,048 bytes, a request each 27 cycles, pass four channels in 128; over a link of 28 a cycle they
+    take 293 from the first request on, over a wide one the last page's 128 from the last one on.
+    """
     wormhole = load_target("wormhole_n150")
-    assert Channels(wormhole).stream(100, (342,) * 11 + (334,)) == 100 + 147
+    pages = requests_of(0, 1, 8192, 8192, 2048, 12, 2048)
+    assert asked(Channels(wormhole), 100, pages, (1, 1)) == 100 + 27 + 293
     wide = replace(wormhole, noc=replace(wormhole.noc, bytes_per_cycle=4096))
-    assert Channels(wide).stream(100, (342,) * 11 + (334,)) == 100 + 22
+    assert asked(Channels(wide), 100, pages, (1, 1)) == 100 + 4 * 27 + 128
 
 
 def test_a_channel_gives_the_site_beside_it_more_than_others():
-    """2,200 bytes of bank 1, which (0, 0) is beside: 100 cycles at 22 a cycle; of bank 0, and for others, 138 at 16."""
+    """A page of bank 1, which (0, 0) is beside: 94 cycles at 22 bytes a cycle; of bank 0, and for others, 128 at 16.
+
+    Three in turn, for it, another and it again: 93.1, 221.1 and 314.2.
+    """
     wormhole = load_target("wormhole_n150")
-    own, other = (0, 2200, *[0] * 10), (2200, *[0] * 11)
-    assert Channels(wormhole).stream(0, own, (0, 0)) == 100
-    assert Channels(wormhole).stream(0, other, (0, 0)) == 138
-    assert Channels(wormhole).stream(0, own, (1, 1)) == 138
+    page = wormhole.dram.page_bytes
+    own, other = (requests_of(n * page, 1, 2048, 2048, page, 12, page) for n in (1, 0))
+    request = wormhole.dram.request_cycles
+    assert asked(Channels(wormhole), 0, own, (0, 0)) == request + 94
+    assert asked(Channels(wormhole), 0, other, (0, 0)) == request + 128
+    assert asked(Channels(wormhole), 0, own, (1, 1)) == request + 128
     queued = Channels(wormhole)
-    assert [queued.stream(0, own, site) for site in ((0, 0), (1, 1), (0, 0))] == [100, 238, 338]
+    assert [asked(queued, 0, own, site) for site in ((0, 0), (1, 1), (0, 0))] == [
+        request + cycles for cycles in (94, 222, 315)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["MONOTONE", "CREDIT"])

@@ -16,8 +16,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from pavane.ir.program import Counter, Post, Wait
 from pavane.sim import perfetto_json, simulate
-from pavane.sim.timing import Links, split_bytes
+from pavane.sim.channels import requests_of
+from pavane.sim.links import Links
+from pavane.sim.transfers import Transfer
+from tests.building import SX, SY, rect, site
 from tests.engines.sim_programs import local_matmul, product_chain
 from tests.engines.test_sim_numbers import permutations
 from tests.examples import attention_host, matmul_multicast, norm_product_host
@@ -43,11 +47,18 @@ def test_multicast_reads_fewer_bytes(toy):
     assert multicast.sent_bytes > 0 == local.sent_bytes
 
 
+def served(links, time, source, sinks, count_bytes):
+    transfer = Transfer()
+    links.send(transfer, time, source, sinks, count_bytes)
+    links.serve(transfer.asked_at)
+    return transfer.done_at
+
+
 def test_a_network_without_multicast_sends_one_by_one(toy):
     wide = replace(toy, grid=replace(toy.grid, width=3))
     alone = replace(wide, noc=replace(wide.noc, multicast=False))
-    sinks = ((1, 0), (2, 0))
-    together, apart = (Links(t).send(100, (0, 0), sinks, 160) for t in (wide, alone))
+    sinks = (1, 3, 0, 1)
+    together, apart = (served(Links(t), 100, (0, 0), sinks, 160) for t in (wide, alone))
     assert together == 100 + 16 + 10 + 2 * 2  # start, 160 bytes at 16 a cycle, two hops
     assert apart == together + 10  # the second message waits for the first link
 
@@ -66,10 +77,10 @@ def test_a_channel_is_busy_for_its_bytes(toy):
 
 
 def test_bytes_go_round_the_channels():
-    assert split_bytes(0, 1, 100, 100, 32, 2) == (64, 36)
-    assert split_bytes(40, 1, 20, 20, 32, 2) == (0, 20)
-    assert split_bytes(0, 3, 32, 64, 32, 2) == (96, 0)
-    assert split_bytes(16, 2, 64, 64, 32, 2) == (64, 64)
+    assert requests_of(0, 1, 100, 100, 32, 2, 0).split == ((0, 64), (1, 36))
+    assert requests_of(40, 1, 20, 20, 32, 2, 0).split == ((1, 20),)
+    assert requests_of(0, 3, 32, 64, 32, 2, 0).split == ((0, 96),)
+    assert requests_of(16, 2, 64, 64, 32, 2, 0).split == ((0, 64), (1, 64))
 
 
 def test_the_engine_does_what_the_descriptor_says(toy):
@@ -158,6 +169,20 @@ def test_launch_cost_and_epochs(toy):
     assert thrice.epoch_cycles == (once.cycles,) * 3
     assert thrice.cycles == 3 * once.cycles
     assert thrice.engines[0, 0, "matrix"].busy_cycles == 3 * once.engines[0, 0, "matrix"].busy_cycles
+
+
+@pytest.mark.parametrize("kind", ["MONOTONE", "CREDIT"])
+def test_posts_on_their_way_at_the_end_are_there_in_the_next_epoch(toy, kind):
+    """Each reader waits for a post that its site's writer makes as its last step; the first one is there ahead."""
+    program = local_matmul(toy, 8, 40, 40)
+    shape = program.shapes[0]
+    extra = {"readA": lambda body: (Wait("again"), *body), "write": lambda body: (*body, Post("again", site(SX, SY)))}
+    processes = tuple(replace(p, body=extra.get(p.name, tuple)(p.body)) for p in shape.processes)
+    counter = Counter("again", rect(0, 2, 0, 2), "reader_a", kind, 4, ahead=1, id=0)
+    waiting = replace(program, shapes=(replace(shape, processes=processes, counters=(counter,)),))
+    once = simulate(waiting, toy, functional=False)
+    assert simulate(waiting, toy, functional=False, epochs=3).epoch_cycles == (once.cycles,) * 3
+    assert not [w for w in once.waits if "again" in w.what]
 
 
 def test_waits_and_work_fit_into_the_time(toy):

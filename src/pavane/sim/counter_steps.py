@@ -1,50 +1,34 @@
-"""Post and Wait, of a section's own counters and (post_handler, wait_handler) of the program's."""
+"""Post and Wait, of a section's own counters and (`post`, `wait_handler`) of the program's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pavane.ir.program import Counter, Post, Wait
 from pavane.ir.walk import named
-from pavane.sim.engine import Agent, Place, Site
+from pavane.sim.engine import Agent, Place
 from pavane.sim.process import Handler
-from pavane.sim.section import Context, misused, site_lists
-from pavane.sim.state import CounterState, Machine
-
-Sinks = list[tuple[Site, CounterState]]
+from pavane.sim.section import Context, misused
+from pavane.sim.state import CounterState, Machine, Reached
 
 
 def bind_post(context: Context, step: Post) -> Handler:
     counter = named(context.section.shape.counters, step.counter)
-    machine, shape, sites = context.machine, context.section.shape, site_lists()
+    machine, shape, agent = context.machine, context.section.shape, context.agent
 
-    def sinks(rect: tuple[int, ...]) -> Sinks:
-        return [(site, machine.counter(site, shape.name, counter)) for site in sites(rect)]
+    def post_step(*arguments: int) -> int:
+        x0, x1, y0, y1 = arguments[-4:]
+        return post(agent, machine, step, machine.reached(agent.site, shape.name, counter, (x0, x1, y0, y1)))
 
-    return post_handler(context.agent, machine, step.n, step.counter, sinks)
+    return post_step
 
 
-def post_handler(
-    agent: Agent, machine: Machine, n: int, name: str, sinks: Callable[[tuple[int, ...]], Sinks]
-) -> Handler:
-    """Post n to the counters that `sinks` gives for a rectangle; each arrives after its hops."""
+def post(agent: Agent, machine: Machine, step: Post, reached: Reached) -> int:
+    """Post to counters, where it arrives after the way."""
     clock = machine.clock
-    post_cycles, hop_cycles = machine.target.counters.post_cycles, machine.target.noc.hop_cycles
-
-    def post(*arguments: int) -> int:
-        rect = arguments[-4:]
-        if not machine.timed:
-            for _, counter in sinks(rect):
-                counter.post(n, clock.now, clock)
-            return 0
-        here_x, here_y = agent.site
-        leaves = clock.now + post_cycles
-        for (x, y), counter in sinks(rect):
-            counter.post(n, leaves + hop_cycles * (abs(x - here_x) + abs(y - here_y)), clock)
-        agent.worked("post", name, post_cycles)
-        return post_cycles
-
-    return post
+    post_cycles = machine.target.counters.post_cycles if machine.timed else 0
+    leaves = clock.now + post_cycles
+    for way, counter in reached:
+        counter.post(step.n, leaves + way, clock)
+    return agent.worked("post", step.counter, post_cycles)
 
 
 def bind_wait(context: Context, step: Wait) -> Handler:

@@ -9,14 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappop, heappush
 
 from pavane.ir.program import Step, Turn
 from pavane.sim.faults import Deadlock
+from pavane.sim.transfers import Transfer
 from pavane.targets.descriptor import Engine
 
 Site = tuple[int, int]
+Sinks = tuple[int, int, int, int]  # the sites x0 <= x < x1, y0 <= y < y1
 PARKED = -1
+
+
+@lru_cache(maxsize=1 << 12)
+def sites_in(sinks: Sinks) -> tuple[Site, ...]:
+    """Row by row."""
+    x0, x1, y0, y1 = sinks
+    return tuple((x, y) for y in range(y0, y1) for x in range(x0, x1))
+
+
+def hops(source: Site, sink: Site) -> int:
+    """Of a way through the mesh."""
+    return abs(source[0] - sink[0]) + abs(source[1] - sink[1])
 
 
 @dataclass(frozen=True)
@@ -34,10 +49,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Place:
-    """A step of a process of an instance, as an agent runs it."""
+    """A step of a process, as an agent runs it (in the section that it is at, none for a turn of its own)."""
 
     agent: Agent
-    section: str
     process: str
     number: int
     step: Step | Turn
@@ -46,7 +60,7 @@ class Place:
         x, y = self.agent.site
         what = f"step {self.number} `{_words(self.step)}`"
         where = f"process {self.process} on {self.agent.engine.name} of site ({x}, {y})"
-        return f"{where}, {what}" + (f", section {self.section}" if self.section else "")
+        return f"{where}, {what}" + (f", section {self.agent.section}" if self.agent.section else "")
 
 
 def _words(step: Step | Turn) -> str:
@@ -81,8 +95,8 @@ class Agent:
     """One worker on one site, during one launch."""
 
     __slots__ = (
-        "_since", "_steps", "busy_cycles", "clock", "done_at", "ended_at", "engine", "events", "last_done_at", "parked",
-        "pending", "site", "unfenced", "waits", "worker", "worker_index",
+        "_since", "_steps", "busy_cycles", "clock", "ended_at", "engine", "events", "parked", "section", "site",
+        "transfers", "waits", "worker", "worker_index",
     )  # fmt: skip
 
     def __init__(
@@ -96,10 +110,8 @@ class Agent:
         self.events = events
         self.busy_cycles = 0
         self.waits: dict[str, int] = {}
-        self.done_at = 0  # when the last asynchronous transfer completes
-        self.last_done_at = 0  # when the transfer issued last completes
-        self.unfenced = 0  # transfers issued since the last fence
-        self.pending: list[Callable[[], None]] = []  # untimed: what the next fence completes
+        self.section = ""  # the instance whose process it runs
+        self.transfers: list[Transfer] = []  # begun since the last fence
         self.parked: tuple[Place, str, Callable[[], str]] | None = None
         self.ended_at: int | None = None
         self._since = 0
@@ -141,10 +153,12 @@ class Agent:
             if self.events is not None:
                 self.events.append(Event(self.site, self.engine.name, self.worker, "wait", label, start, cycles))
 
-    def worked(self, kind: str, name: str, cycles: int) -> None:
+    def worked(self, kind: str, name: str, cycles: int) -> int:
+        """Count what takes so many cycles from now on."""
         self.busy_cycles += cycles
         if self.events is not None and cycles > 0:
             self.events.append(Event(self.site, self.engine.name, self.worker, kind, name, self.clock.now, cycles))
+        return cycles
 
 
 def iter_nothing() -> Generator[int, None, None]:

@@ -113,7 +113,7 @@ def as_stored(tensor: Tensor, array: np.ndarray, extents: tuple[int, ...]) -> np
 
 def check_fill(tensor: Tensor, array: np.ndarray) -> None:
     """Values that proofs of exactness and of bounds rest on."""
-    if tensor.dtype == "q8_0" or isinstance(tensor.fill, Floats):
+    if isinstance(tensor.fill, Floats):
         return
     broken = broken_promise(tensor.fill, values(array, tensor.dtype))
     if broken:

@@ -9,8 +9,8 @@ The generator walks the steps in written order and calls one handler a step with
     all others         nothing
 
 A handler returns cycles to wait, or a negative number when the process is parked until somebody wakes it; the
-generator yields that. Steps that may block (Reserve, Front, Wait) are asked again until they return 0. In functional
-mode each handler gets, first, the values of all variables.
+generator yields that. Steps that may block (Reserve, Front, Wait, Fence) are asked again until they return 0. In
+functional mode each handler gets, first, the values of all variables.
 
 Only integers and names `v0`, `w0`, ... of our own making reach the text, so a program from a file cannot put words
 into it.
@@ -26,6 +26,7 @@ from pavane.ir.program import (
     SITE_X,
     SITE_Y,
     Compute,
+    Fence,
     Front,
     Generic,
     Load,
@@ -47,7 +48,7 @@ from pavane.ir.walk import leaves, named, span_bounds, window_guard, window_span
 
 Handler = Callable[..., int]
 Body = Callable[..., Generator[int, None, None]]
-_BLOCKING = (Reserve, Front, Wait)
+_BLOCKING = (Reserve, Front, Wait, Fence)
 
 
 @dataclass(frozen=True)

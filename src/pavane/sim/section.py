@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pavane.ir.program import Carry, Fifo, Load, MatmulTiles, Shape, Window
 from pavane.ir.types import block_elements, row_bytes
@@ -18,8 +19,8 @@ from pavane.targets.descriptor import Engine, MatrixMode
 
 @dataclass(frozen=True)
 class FormalState:
-    """A formal's bytes: where they start for the channels, how many of them in a row lie in one channel (0: as the chip
-    does it), its pitches, and (functional) the typed view.
+    """A formal's bytes: where they start for the channels (0 elsewhere), how many of them in a row lie in one channel
+    (0: as the chip does it), its pitches, and (functional) the typed view.
 
     `on_sites`: it has a copy on every site; `copy_at` (functional, where it is laid out) views that of a site.
     `shard_bytes`: it is sharded in such blocks; `shards` (functional) has its bytes.
@@ -64,6 +65,11 @@ class Section:
     formals: dict[str, FormalState]
     operand_types: dict[str, str]  # of FIFOs and carries: the type in which a matrix engine takes them
     operand_bits: Mapping[str, int]  # and the significand bits of what they hold
+
+    @cached_property
+    def layout(self) -> tuple[object, ...]:
+        """Of its formals what time depends on."""
+        return tuple((f.base, f.pitches, f.interleave_bytes, f.on_sites, f.shard_bytes) for f in self.formals.values())
 
 
 @dataclass(frozen=True)
@@ -142,16 +148,3 @@ def units(elements: int, dtype: str) -> int:
 
 def misused(place: Place, why: str) -> ProtocolFault:
     return ProtocolFault(f"a step has no meaning here: {why}", where=str(place))
-
-
-def site_lists() -> Callable[[tuple[int, ...]], tuple[Site, ...]]:
-    """The sites of a rectangle that a step names, on the chip; each rectangle is expanded once."""
-    known: dict[tuple[int, ...], tuple[Site, ...]] = {}
-
-    def sites(rect: tuple[int, ...]) -> tuple[Site, ...]:
-        if rect not in known:
-            x0, x1, y0, y1 = rect
-            known[rect] = tuple((x, y) for y in range(y0, y1) for x in range(x0, x1))
-        return known[rect]
-
-    return sites

@@ -21,20 +21,17 @@ from pavane.ir.program import (
     SITE_Y,
     Carry,
     Instance,
-    Post,
     Process,
     Program,
     Rect,
     Run,
     Shape,
+    Step,
     Tensor,
-    Turn,
-    Wait,
     Worker,
 )
 from pavane.ir.walk import leaves, named, operands, symbol_domain
 from pavane.reject import ArgumentReject, LaunchReject
-from pavane.sim.counter_steps import Sinks, post_handler, wait_handler
 from pavane.sim.engine import Agent, Place, Site, run_to_end
 from pavane.sim.faults import ProtocolFault
 from pavane.sim.launch import (
@@ -48,12 +45,13 @@ from pavane.sim.launch import (
     greatest_extents,
     present_extents,
 )
-from pavane.sim.process import Compiled, compile_process, compile_turn
+from pavane.sim.process import Compiled, Handler, compile_process
 from pavane.sim.result import SimResult, channel_traffic, engine_times, summed, wait_table
 from pavane.sim.section import FormalState, Section, operand_types, pitches
 from pavane.sim.state import Machine
 from pavane.sim.steps import bind
 from pavane.sim.tensors import TensorStore, raw_bytes
+from pavane.sim.turns import turn_steps
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.fidelity import buffer_bits
 
@@ -106,10 +104,9 @@ class Simulator:
         self._machine = Machine(program, target, functional, timing, trace)
         self._engines = {engine.name: engine for engine in target.engines}
         self._compiled: dict[tuple[str, str], Compiled] = {}
-        self._sinks: dict[tuple[str | int, ...], Sinks] = {}
+        self._bound: dict[tuple[object, ...], list[Handler]] = {}  # of this launch
         self._unfenced: list[str] = []
         self._broken = False
-        self._turns = {kind: compile_turn(blocking=kind is Wait) for kind in (Wait, Post)}
         self._operand_types = {shape.name: operand_types(shape) for shape in program.shapes}
         self._operand_bits = {shape.name: buffer_bits(shape) for shape in program.shapes}
         self._frontiers = {t.name: 0 for t in program.tensors if t.transition is not None}
@@ -213,6 +210,7 @@ class Simulator:
     def _start(self, symbols: Mapping[str, int]) -> list[Agent]:
         machine = self._machine
         machine.restart()
+        self._bound.clear()
         sections = [self._section(instance, symbols) for instance in self.program.instances]
         begin = machine.target.launch.cycles if machine.timed else 0
         agents = []
@@ -236,7 +234,7 @@ class Simulator:
             formals[formal.name] = FormalState(
                 name=formal.name,
                 dtype=formal.dtype,
-                base=max(0, tensor.offset),
+                base=max(0, tensor.offset) if tensor.home == "dram" else 0,
                 pitches=pitches(extents, formal.dtype),
                 interleave_bytes=tensor.interleave_bytes,
                 on_sites=tensor.home == "sites",
@@ -257,8 +255,8 @@ class Simulator:
             if isinstance(turn, Run):
                 yield from self._run(sections[turn.instance], turn.process, agent, symbols)
             else:
-                place = Place(agent, "", worker.name, number, turn)
-                yield from self._turns[type(turn)]([self._turn_handler(turn, agent, place, values)])
+                place = Place(agent, worker.name, number, turn)
+                yield from turn_steps(self._machine, place, turn, values)
 
     def _run(self, section: Section, name: str, agent: Agent, symbols: Mapping[str, int]) -> Steps:
         process = named(section.shape.processes, name)
@@ -267,11 +265,23 @@ class Simulator:
             for carry in _carries(section.shape, process):
                 self._machine.carry(agent.site, section.shape, carry).fresh = True
         values = {**symbols, **_place_in(section.shape, process, agent.site)}
-        yield from compiled.start(bind(section, agent, name, compiled.steps), *(values[v] for v in compiled.variables))
-        if agent.unfenced:
-            place = f"process {name} on {agent.engine.name} of site {agent.site} ended with {agent.unfenced}"
+        agent.section = section.name
+        handlers = self._handlers(section, agent, name, compiled.steps)
+        yield from compiled.start(handlers, *(values[v] for v in compiled.variables))
+        agent.section = ""
+        if agent.transfers:
+            place = f"process {name} on {agent.engine.name} of site {agent.site} ended with {len(agent.transfers)}"
             self._unfenced.append(f"{place}, section {section.name}")
-            agent.unfenced = 0
+            agent.transfers.clear()
+
+    def _handlers(self, section: Section, agent: Agent, process: str, steps: tuple[Step, ...]) -> list[Handler]:
+        """The same again for another instance, where only time matters and that is the same."""
+        if self._machine.functional:
+            return bind(section, agent, process, steps)
+        key = (agent.worker_index, agent.site, section.shape.name, process, section.layout)
+        if key not in self._bound:
+            self._bound[key] = bind(section, agent, process, steps)
+        return self._bound[key]
 
     def _compile(self, shape: Shape, process: Process) -> Compiled:
         key = (shape.name, process.name)
@@ -280,27 +290,12 @@ class Simulator:
             self._compiled[key] = compile_process(shape, process, domain, self._machine.functional)
         return self._compiled[key]
 
-    def _turn_handler(self, turn: Turn, agent: Agent, place: Place, values: Mapping[str, int]) -> partial | object:
-        counter = named(self.program.counters, turn.counter)  # type: ignore[union-attr]
-        if isinstance(turn, Wait):
-            state = self._machine.counter(agent.site, "program", counter)
-            return wait_handler(place, counter, state, turn.n, f"counter {counter.name}")
-        rect = tuple(q.evaluate(values) for q in (turn.to.x0, turn.to.x1, turn.to.y0, turn.to.y1))  # type: ignore[union-attr]
-        key = (counter.name, *rect)
-        if key not in self._sinks:
-            self._sinks[key] = [
-                ((x, y), self._machine.counter((x, y), "program", counter))
-                for y in range(rect[2], rect[3])
-                for x in range(rect[0], rect[1])
-            ]
-        sinks = self._sinks[key]
-        return post_handler(agent, self._machine, turn.n, counter.name, lambda _: sinks)  # type: ignore[union-attr]
-
     # --- its end -------------------------------------------------------------------------------------------
 
     def _check_end(self) -> None:
         if self._unfenced:
             raise ProtocolFault("transfers that no fence awaited", terms=self._unfenced)
+        self._machine.settle_counters()
         left = self._machine.busy_fifos()
         if left:
             raise ProtocolFault("a launch ended with slots that nobody took", terms=left)

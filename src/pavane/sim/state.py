@@ -7,21 +7,24 @@ from launch to launch.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from functools import partial
-from heapq import heappop, heappush
 
 import numpy as np
 
 from pavane.ir.program import Carry, Counter, Fifo, Formal, Program, Shape, Tensor
 from pavane.reject import MemoryExceeded
-from pavane.sim.engine import Agent, Clock, Event, Site
+from pavane.sim.channels import Channels, Requests
+from pavane.sim.engine import Agent, Clock, Event, Sinks, Site, hops, sites_in
 from pavane.sim.faults import ProtocolFault
+from pavane.sim.links import Links
 from pavane.sim.memory import Buffer, Memory, Region, alias_buffer, local_buffer, region, slot_bytes
 from pavane.sim.shards import Shards
 from pavane.sim.tensors import greatest_bytes
-from pavane.sim.timing import Channels, Links, Split
 from pavane.targets.descriptor import SpatialTarget
+
+_END = 1 << 62  # after everything
 
 
 class FifoState:
@@ -42,7 +45,7 @@ class FifoState:
         self.front_waiter: Agent | None = None
         self.reserve_waiter: Agent | None = None
         self.slots = slots
-        self.unpaid: list[list[Split]] = [[] for _ in range(self.depth)]  # alias windows that no op has read yet
+        self.unpaid: list[list[Requests]] = [[] for _ in range(self.depth)]  # alias windows that no op has read yet
 
     @property
     def idle(self) -> bool:
@@ -52,11 +55,11 @@ class FifoState:
 class CounterState:
     """A counter of one site. `registers`: per waiting worker, what it has consumed, modulo the counter's range.
 
-    `coming`: posts on their way, (time, n), `flying` in all; they count from their time on. A waiter that still wants
-    `wanted` of them is woken once, at `wake_at`, when enough have come.
+    `coming`: when each post on its way arrives; it counts from then on. A waiter that still wants `wanted` of them is
+    woken once, at `wake_at`, when enough have come.
     """
 
-    __slots__ = ("ahead", "bits", "coming", "credit", "flying", "registers", "value", "waiter", "wake_at", "wanted")
+    __slots__ = ("ahead", "bits", "coming", "credit", "registers", "value", "waiter", "wake_at", "wanted")
 
     def __init__(self, counter: Counter) -> None:
         self.bits = counter.bits
@@ -67,47 +70,45 @@ class CounterState:
         self.waiter: Agent | None = None
         self.wanted = 0
         self.wake_at = -1
-        self.coming: list[tuple[int, int]] = []
-        self.flying = 0
+        self.coming: list[int] = []
 
     def post(self, n: int, time: int, clock: Clock) -> None:
         """n posts that arrive at a time."""
         coming = self.coming
-        if coming and coming[0][0] <= clock.now:
+        coming += (time,) * n
+        if self.credit and (self.value + len(coming)) >> self.bits:
             self.settle(clock.now)
-        heappush(coming, (time, n))
-        self.flying += n
-        if self.waiter is not None and self.flying >= self.wanted and not 0 <= self.wake_at <= time:
+        if self.waiter is not None and len(coming) >= self.wanted and not 0 <= self.wake_at <= time:
             self._plan(clock)
 
     def settle(self, now: int) -> None:
         """Count what has arrived."""
-        while self.coming and self.coming[0][0] <= now:
-            n = heappop(self.coming)[1]
-            self.flying -= n
-            self.wanted -= n
-            self.value += n
-            if self.credit and self.value >> self.bits:
-                raise ProtocolFault(f"a counter of {self.bits} bits holds {self.value} credits")
-            self.value &= (1 << self.bits) - 1
+        coming = self.coming
+        coming.sort()
+        arrived = bisect_right(coming, now)
+        del coming[:arrived]
+        self.wanted -= arrived
+        self.value += arrived
+        if self.credit and self.value >> self.bits:
+            raise ProtocolFault(f"a counter of {self.bits} bits holds {self.value} credits")
+        self.value &= (1 << self.bits) - 1
 
     def await_posts(self, agent: Agent, n: int, clock: Clock) -> None:
         """Wake the agent when it may consume n, which it may not now."""
         mask = (1 << self.bits) - 1
         goal = self.registers.get(agent.worker_index, -self.ahead) + n
-        missing = n - self.value if self.credit else (goal - self.value) & mask
-        self.waiter, self.wanted, self.wake_at = agent, missing, -1
-        self._plan(clock)
+        self.waiter, self.wake_at = agent, -1
+        self.wanted = n - self.value if self.credit else (goal - self.value) & mask
+        if len(self.coming) >= self.wanted:
+            self._plan(clock)
 
     def _plan(self, clock: Clock) -> None:
-        left = self.wanted
-        for time, n in sorted(self.coming):
-            left -= n
-            if left <= 0:
-                if not 0 <= self.wake_at <= time:
-                    self.wake_at = time
-                    clock.schedule(time, partial(self._wake, time))
-                return
+        """Enough are coming: wake the waiter when the last of them is there."""
+        self.coming.sort()
+        time = self.coming[self.wanted - 1]
+        if not 0 <= self.wake_at <= time:
+            self.wake_at = time
+            clock.schedule(time, partial(self._wake, time))
 
     def _wake(self, time: int) -> None:
         if self.waiter is not None and self.wake_at == time:
@@ -129,6 +130,9 @@ class CounterState:
         return True
 
 
+Reached = list[tuple[int, CounterState]]  # counters, each after so many cycles on the way
+
+
 class Machine:
     """The chip's state between and during launches."""
 
@@ -139,13 +143,14 @@ class Machine:
         self.timed = timed
         self.clock = Clock()
         self.channels = Channels(target)
-        self.links = Links(target)
+        self.links = Links(target, timed)
         self.sites = tuple((x, y) for y in range(target.grid.height) for x in range(target.grid.width))
         self.events: list[Event] | None = [] if trace else None
         self._memories: dict[Site, Memory] = {}
         self._fifos: dict[tuple[Site, str, str], FifoState] = {}
         self._carries: dict[tuple[Site, str, str], Buffer] = {}
         self._counters: dict[tuple[Site, str, str | int], CounterState] = {}
+        self._reached: dict[tuple[Site, str, str, Sinks], Reached] = {}
         self._copies: dict[tuple[Site, str], tuple[Memory, int]] = {}  # with the owner that a tensor has there
         self._shards: dict[str, Shards] = {}
 
@@ -153,9 +158,14 @@ class Machine:
         """A launch: time, channels, links and their counts begin again; counters, FIFOs and memories stay."""
         self.clock.now = 0
         self.channels = Channels(self.target)
-        self.links = Links(self.target)
+        self.links = Links(self.target, self.timed)
         if self.events is not None:
             self.events.clear()
+
+    def serve(self) -> None:
+        """Let channels and links take what has arrived by now."""
+        self.channels.serve(self.clock.now)
+        self.links.serve(self.clock.now)
 
     def fifo(self, site: Site, shape: Shape, fifo: Fifo) -> FifoState:
         key = (site, shape.name, fifo.name)
@@ -240,6 +250,21 @@ class Machine:
                 f"counter {counter.name!r} shares id {counter.id} with one of other bits, kind or start"
             )
         return state
+
+    def reached(self, source: Site, scope: str, counter: Counter, sinks: Sinks) -> Reached:
+        """A counter of each site of a rectangle, with the way of a post from a site; untimed there is none."""
+        key = source, scope, counter.name, sinks
+        if key not in self._reached:
+            hop_cycles = self.target.noc.hop_cycles if self.timed else 0
+            self._reached[key] = [
+                (hop_cycles * hops(source, site), self.counter(site, scope, counter)) for site in sites_in(sinks)
+            ]
+        return self._reached[key]
+
+    def settle_counters(self) -> None:
+        """All posts have arrived when a launch has ended."""
+        for counter in self._counters.values():
+            counter.settle(_END)
 
     def busy_fifos(self) -> list[str]:
         """FIFOs that are not as they were before the launch."""

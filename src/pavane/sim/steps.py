@@ -33,7 +33,7 @@ from pavane.sim.section import Context, Section
 def bind(section: Section, agent: Agent, process: str, steps: tuple[Step, ...]) -> list[Handler]:
     """A handler for each step of a process."""
     return [
-        _BINDERS[type(step)](Context(section, agent, Place(agent, section.name, process, number, step)), step)
+        _BINDERS[type(step)](Context(section, agent, Place(agent, process, number, step)), step)
         for number, step in enumerate(steps)
     ]
 
