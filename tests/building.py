@@ -1,4 +1,4 @@
-"""The bricks of programs that are written by hand: variables, rectangles, windows, spans, common steps, one section.
+"""The bricks of programs that are written by hand: variables, rectangles, windows, spans, common steps, programs.
 
 `read` and `write` are a reader's and a writer's turn with one slot, `take` a core's that finds an operand in place,
 `items` the two loops over the work grid.
@@ -12,6 +12,7 @@ from pavane.ir.digest import graph_digest
 from pavane.ir.expr import Indirect
 from pavane.ir.program import (
     Binding,
+    Counter,
     Fence,
     Front,
     Instance,
@@ -91,16 +92,33 @@ def one_section(
     symbols: tuple[Symbol, ...] = (),
 ) -> Program:
     """A PERSISTENT program of one section: one worker a process. `target` gives name and digest only."""
+    instance = Instance(shape.name, tuple(Binding(f, t) for f, t in bindings.items()), name=shape.name)
+    workers = tuple(Worker(p.name, p.rect, p.engine, (Run(0, p.name),)) for p in shape.processes)
+    return many_sections(shape.name, target, (shape,), tensors, (instance,), workers, symbols=symbols)
+
+
+def many_sections(
+    name: str,
+    target: SpatialTarget,
+    shapes: tuple[Shape, ...],
+    tensors: tuple[Tensor, ...],
+    instances: tuple[Instance, ...],
+    workers: tuple[Worker, ...],
+    counters: tuple[Counter, ...] = (),
+    symbols: tuple[Symbol, ...] = (),
+) -> Program:
+    """A PERSISTENT program with the digest of what it means. `target` gives name and digest only."""
     program = Program(
-        name=shape.name,
+        name=name,
         phase="PERSISTENT",
         target=target.name,
         target_digest=target_digest(target),
         graph_digest="",
         symbols=symbols,
         tensors=tensors,
-        shapes=(shape,),
-        instances=(Instance(shape.name, tuple(Binding(f, t) for f, t in bindings.items()), name=shape.name),),
-        workers=tuple(Worker(p.name, p.rect, p.engine, (Run(0, p.name),)) for p in shape.processes),
+        shapes=shapes,
+        instances=instances,
+        counters=counters,
+        workers=workers,
     )
     return replace(program, graph_digest=graph_digest(program))

@@ -34,6 +34,7 @@ from pavane.ir.program import (
     Shape,
     Spec,
     Store,
+    Symbol,
     Tensor,
     Wait,
 )
@@ -105,7 +106,15 @@ def program(reads: Body, computes: Body, writes: Body, depth: int = 1) -> Progra
     return one_section(TOY, shape, tensors, {"A": "a", "O": "o"})
 
 
+def meant_at(made: Program, column: int) -> Program:
+    """The same steps, for a region that begins at another column."""
+    (shape,) = made.shapes
+    spec = replace(shape.spec[0], origin=shape_of(0, column))
+    return replace(made, shapes=(replace(shape, spec=(spec,)),))
+
+
 LV = quasi("LV_ITEM")
+FIRST_THREE = tuple(step for n in range(3) for step in write(quasi(n)))
 READ, DOUBLE, WRITE = loop(*read()), loop(*double()), loop(*write())
 RIGHT = {
     "as usual": program(READ, DOUBLE, WRITE),
@@ -136,6 +145,11 @@ WRONG = {
     "two ops with a column between": (
         program(READ, loop(*double(parts=((0, 3), (4, 4)))), WRITE), BoundsRefused),
     "a window that nothing clips to the slot": (program(loop(*read(cols=11)), DOUBLE, WRITE), BoundsRefused),
+    "a last block where a symbol says": (
+        replace(program(READ, DOUBLE, (*FIRST_THREE, *write(quasi("n") + 2))), symbols=(Symbol("n", 0, 1, 1),)),
+        CoverageRefused),
+    "blocks that all lie beyond, of a region that begins before the tensor": (
+        meant_at(program(READ, DOUBLE, tuple(s for n in range(4) for s in write(quasi(n + 4)))), -32), CoverageRefused),
 }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -11,33 +10,20 @@ from msgspec.structs import replace
 from pavane import reject
 from pavane.ir.digest import graph_digest
 from pavane.ir.expr import Const, Expr, Reduce, at, fn
-from pavane.ir.program import (
-    Binding,
-    Compute,
-    Formal,
-    Load,
-    Node,
-    Post,
-    Program,
-    Rect,
-    Run,
-    Shape,
-    Tensor,
-    Wait,
-    Worker,
-)
+from pavane.ir.program import Binding, Formal, Load, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi, quasi
-from pavane.ir.walk import substituted
+from pavane.ir.types import Ints
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.verify.check.terms import normal
+from tests.building import COL, ROW, X, shape_of, span, window
+from tests.checker import between_sections as two
 from tests.checker import editing as e
-from tests.checker.test_forms import DOUBLE, READ, WRITE, Body, loop, program, read, through_a_row
-from tests.checker.two_sections import twice_on_host, twice_on_toy
+from tests.checker.test_forms import DOUBLE, READ, WRITE, loop, program, read, through_a_row
 from tests.evidence import bases
 from tests.evidence.classes import CLASSES
 from tests.evidence.verdicts import refusals_of
-from tests.examples import COL, ROW, X, norm_product_host, rect, shape_of, span, window
+from tests.examples import norm_product_host
 from tests.oracle import judge
 
 TOY, HOST = load_target("toy"), load_target("host", 2)
@@ -51,9 +37,6 @@ class Pair:
     harmless: Case
     harmful: Case
     refused: type[reject.NotProven]
-
-
-# --- inside a section -------------------------------------------------------------------------------------------------
 
 
 def _through_a_row(kept: Quasi, loaded: Quasi, turns: int = 4) -> Case:
@@ -79,91 +62,17 @@ MORE_ROWS, FEWER_ROWS = span(0, 32, quasi("rows") + 1), span(0, 32, quasi("rows"
 PRODUCT, COPY = 17, 20  # steps of norm_product_host
 
 
-# --- between sections -------------------------------------------------------------------------------------------------
-
-
-def _at_once(cols: int) -> Case:
-    """The second section follows without a boundary; the columns of its blocks belong to other cores."""
-    made = twice_on_host(HOST, cols=cols, crossed=True)
-    worker = replace(made.workers[0], body=(Run(0, "core"), Run(1, "core")))
-    return replace(made, workers=(worker,), counters=()), HOST
-
-
-def _meeting_in_columns(axis: str) -> Case:
-    """Writers meet those of their column; the second section reads what another site along an axis has written."""
-    made = twice_on_toy(TOY)
-    other = {axis: 1 - quasi(axis)}
-    made = e.in_shape(
-        made, lambda s: replace(s, processes=tuple(replace(p, body=substituted(p.body, other)) for p in s.processes)), 1
-    )
-    column = Rect(quasi("SITE_X"), quasi("SITE_X") + 1, quasi(0), quasi(2))
-    *others, writer = made.workers
-    body = (writer.body[0], Post("go.writer", column), Wait("go.writer", 2), *writer.body[3:])
-    return replace(made, workers=(*others, replace(writer, body=body))), TOY
-
-
-def _running_ahead(other_core: bool) -> Case:
-    """The second of three cores, which has no work, posts two rounds at once; the last reads what the first wrote."""
-    host = load_target("host", 3)
-    made = twice_on_host(host, cols=32, crossed=True)
-    if other_core:
-        core = made.shapes[1].processes[0]
-        moved = replace(core, body=substituted(core.body, {"SITE_X": 2 - quasi("SITE_X")}))
-        made = e.in_shape(made, lambda s: replace(s, processes=(moved,)), 1)
-    first, post, wait, second = made.workers[0].body
-    bodies = {
-        0: (first, post, wait, second, post, wait), 1: (first, post, post, wait, second, wait),
-        2: (first, post, wait, second, post, wait),
-    }  # fmt: skip
-    workers = (Worker(f"core.{x}", rect(x, x + 1, 0, 1), "core", body) for x, body in bodies.items())
-    return replace(made, workers=tuple(workers)), host
-
-
-def _compute_without_start(early: bool) -> Case:
-    """Compute reserves its first slot, or sets it too, before one is in front that comes from behind the boundary."""
-
-    def change(shape: Shape) -> Shape:
-        read_, compute, write_ = shape.processes
-        return replace(shape, processes=(read_, replace(compute, body=_in_items(compute.body, reserved)), write_))
-
-    def reserved(front: Node, reserve: Node, op: Compute, *rest: Node) -> Body:
-        zero = Compute(replace(op.op, expr=fn("exp", 0.0)))
-        return (reserve, zero, front, op, *rest) if early else (reserve, front, op, *rest)
-
-    made = e.in_shape(e.in_shape(twice_on_toy(TOY), change, 0), change, 1)
-    workers = (
-        replace(w, body=tuple(t for t in w.body if getattr(t, "counter", "") != "start.matrix")) for w in made.workers
-    )
-    counters = tuple(c for c in made.counters if c.name != "start.matrix")
-    return replace(made, workers=tuple(workers), counters=counters), TOY
-
-
-def _every_other_item(cols: int) -> Case:
-    def change(shape: Shape) -> Shape:
-        doubled = lambda *steps: substituted(steps, {"LV_ITEM_X": 2 * X})  # noqa: E731
-        return replace(shape, processes=tuple(replace(p, body=_in_items(p.body, doubled)) for p in shape.processes))
-
-    return e.in_shape(twice_on_toy(TOY, cols=cols), change, 1), TOY
-
-
-def _in_items(body: Body, change: Callable[..., Body]) -> Body:
-    """The steps inside the loops over items, changed."""
-    (outer,) = body
-    (inner,) = outer.body
-    return (replace(outer, body=(replace(inner, body=change(*inner.body)),)),)
-
-
-def _both_from_the_cache(wide: bool) -> Case:
-    """The weights of rows are taken from the cache too: as many elements as they have, from its first on."""
-    for name in (n for n in bases.names() if n.startswith("cache.")):
-        made, target = bases.base(name)
-        context, cols = (e.const for e in made.tensors[1].shape)
-        if any(s.name == "weighted" for s in made.shapes) and made.symbols[1].hi > 1 and (cols >= context) == wide:
-            second = made.instances[1]
-            bound = tuple(Binding("P", "cache") if b.formal == "P" else b for b in second.bindings)
-            made = replace(made, instances=(made.instances[0], replace(second, bindings=bound)))
-            return replace(made, graph_digest=graph_digest(made)), target
-    raise LookupError("no such base")
+def _gather(greatest: int) -> Case:
+    """Rows of a table of three: the loads say that ids are below three, the spec says below two."""
+    made, target = bases.base("gather.0")
+    (shape,), (ids, *others) = made.shapes, made.shapes[0].formals
+    fill = Ints(0, greatest)
+    row, col = shape.spec[0].expr.index
+    spec = replace(shape.spec[0], expr=at("E", replace(row, hi=2), col))
+    shape = replace(shape, formals=(replace(ids, fill=fill), *others), spec=(spec,))
+    tensors = (replace(made.tensors[0], fill=fill), *made.tensors[1:])
+    made = replace(made, shapes=(shape,), tensors=tensors)
+    return replace(made, graph_digest=graph_digest(made)), target
 
 
 def _largest(tensor: str) -> Case:
@@ -192,14 +101,25 @@ PAIRS = {
     "an op that goes on beyond what was loaded": Pair(
         _norm(e.with_op("core", COPY, rows=MORE_ROWS)), _norm(e.with_op("core", PRODUCT, rows=MORE_ROWS)),
         reject.BoundsRefused),
-    "sites without work": Pair(_at_once(20), _at_once(70), reject.OrderRefused),
-    "a meeting of columns": Pair(_meeting_in_columns("SITE_Y"), _meeting_in_columns("SITE_X"), reject.OrderRefused),
-    "a poster that runs ahead": Pair(_running_ahead(False), _running_ahead(True), reject.OrderRefused),
-    "a slot reserved early": Pair(_compute_without_start(False), _compute_without_start(True), reject.OrderRefused),
-    "items beyond the tensor": Pair(_every_other_item(70), _every_other_item(150), reject.CoverageRefused),
+    "sites without work": Pair(two.at_once(20), two.at_once(70), reject.OrderRefused),
+    "a meeting of columns": Pair(
+        two.meeting_in_columns("SITE_Y"), two.meeting_in_columns("SITE_X"), reject.OrderRefused),
+    "a poster that runs ahead": Pair(two.running_ahead(False), two.running_ahead(True), reject.OrderRefused),
+    "a slot reserved early": Pair(
+        two.compute_without_start(False), two.compute_without_start(True), reject.OrderRefused),
+    "items beyond the tensor": Pair(two.every_other_item(70), two.every_other_item(150), reject.CoverageRefused),
     "two operands that are one tensor": Pair(_largest("a"), _largest("b"), reject.MeaningRefused),
     "a cache read as another view": Pair(
-        _both_from_the_cache(True), _both_from_the_cache(False), reject.OrderRefused),
+        two.both_from_the_cache(True), two.both_from_the_cache(False), reject.OrderRefused),
+    "a cache read below what is appended": Pair(
+        two.at_once_from_the_cache(quasi(0)), two.at_once_from_the_cache(quasi("rows")), reject.OrderRefused),
+    "a buffer over rows that nothing is in": Pair(
+        two.compute_without_start(True, 256, 6656), two.compute_without_start(True, 256, 6624), reject.OrderRefused),
+    "a buffer over one that its site leaves alone": Pair(
+        two.on_one_row(64), two.on_one_row(128), reject.OrderRefused),
+    "a section behind the FIFOs of the one before": Pair(
+        two.behind_its_fifos(1), two.behind_its_fifos(2), reject.OrderRefused),
+    "an index said to be in another range": Pair(_gather(1), _gather(2), reject.BoundsRefused),
 }  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pavane.ir.digest import canonical_bytes
-from pavane.ir.expr import Const, Fn, Reduce, at, fn
-from pavane.ir.program import Loop, Rect, Symbol
-from pavane.ir.quasi import quasi
+from pavane.ir.expr import Const, Expr, Fn, Reduce, at, fn
+from pavane.ir.program import Loop, Rect, Ref, Symbol
+from pavane.ir.quasi import Domain, quasi, upper
 from pavane.reject import CapacityRefused, NotProven, OutsideFragment
 from pavane.targets.load import load_target
 from pavane.verify.check import check
@@ -27,7 +27,8 @@ from tests.strategies import edited
 
 TOY, HOST = load_target("toy"), load_target("host", 2)
 MATMUL, NORM = matmul_multicast(TOY), norm_product_host(HOST)
-HUGE = 1 << 50
+HUGE, LARGEST = 1 << 50, 1 << 40
+SYMBOL = quasi("s")
 
 
 def _nested(depth: int):
@@ -103,6 +104,13 @@ HOSTILE = {
     "a name of control characters": lambda p: e.in_shape(p, lambda s: replace(s, name="f\x00\n")),
     "a rectangle that moves": e.process("write", rect=Rect(quasi("SITE_X"), quasi(2), quasi(0), quasi(2))),
     "an old format": lambda p: replace(p, version=0),
+    "a counter of many bits": lambda p: e.in_shape(
+        p, lambda s: replace(s, counters=(replace(s.counters[0], bits=1 << 36), *s.counters[1:]))
+    ),
+    "an extent whose bounds are too large to compute": lambda p: replace(
+        e.tensor("a", shape=((SYMBOL * (LARGEST - 1) + 7) // LARGEST + SYMBOL * LARGEST + 100, quasi(70)))(p),
+        symbols=(Symbol("s", 0, 3, 1),),
+    ),
 }
 
 
@@ -121,16 +129,60 @@ def test_rectangles_outside_the_grid(edges):
     assert time.perf_counter() - started < 5
 
 
-def test_a_value_that_doubles_at_every_step():
-    """x = x * x, 40 times: 2**40 nodes if it were written out."""
+def _again(place: int, name: str, expr: Expr, times: int) -> e.Edit:
+    """The op at a step, then so often another on what it made."""
 
     def change(step):
-        square = e.Compute(replace(step.op, expr=fn("mul", at("ss", ROW, COL), at("ss", ROW, COL))))
-        return (step, *(square for _ in range(40)))
+        op = replace(step.op, dst=Ref(name), expr=expr)
+        return (step, *(e.Compute(op) for _ in range(times)))
 
+    return e.at_step("core", place, change)
+
+
+def _index_of_index(step):
+    """panel = acc[.., f(COL)], acc = panel[.., f(COL)], six times: f of f of f ..., four floors each."""
+    col = quasi(COL) // 2 + quasi(COL) // 3 - quasi(COL) // 5 - quasi(COL) // 7
+    pair = (("acc", "panel"), ("panel", "acc"))
+    ops = (replace(step.op, dst=Ref(to), expr=at(of, ROW, col)) for to, of in pair * 6)
+    return (step, *(e.Compute(op) for op in ops))
+
+
+def _doubled_then_copied(step):
+    """A value of many nodes, copied hundreds of times."""
+    twice = replace(step.op, expr=fn("add", at("panel", ROW, COL), at("panel", ROW, COL)))
+    copy = replace(step.op, expr=at("panel", ROW, COL))
+    return (step, *(e.Compute(twice) for _ in range(6)), *(e.Compute(copy) for _ in range(300)))
+
+
+GROWING = {
+    # x = x * x, 40 times: 2**40 nodes if it were written out
+    "a value that doubles": _again(8, "ss", fn("mul", at("ss", ROW, COL), at("ss", ROW, COL)), 40),
+    "an index of an index": e.at_step("core", 9, _index_of_index),
+    "a large value copied often": e.at_step("core", 9, _doubled_then_copied),
+}
+
+
+@pytest.mark.parametrize("what", GROWING)
+def test_values_that_grow(what):
     started = time.perf_counter()
-    assert isinstance(e.refusal(NORM, HOST, e.at_step("core", 8, change)), OutsideFragment)
+    refused = e.refusal(NORM, HOST, GROWING[what])
+    assert isinstance(refused, OutsideFragment)
+    assert "large" in str(refused)
+    assert time.perf_counter() - started < 20
+
+
+def test_an_index_of_many_floors_is_bounded_in_time():
+    """Each of n floors can be relaxed or not: 2**n bounds, if all were tried."""
+    floors = sum(((quasi("x") * (n + 2) + quasi("y") * (n + 3)) // (2 * n + 3) for n in range(20)), quasi(0))
+    started = time.perf_counter()
+    assert upper(floors, Domain((("x", 0, 1000), ("y", 0, 999)))) >= floors.evaluate({"x": 1000, "y": 999})
     assert time.perf_counter() - started < 5
+
+
+def test_a_place_beside_the_chip_is_for_scratch():
+    refused = e.refusal(MATMUL, TOY, e.tensor("a", offset=0))
+    assert isinstance(refused, OutsideFragment)
+    assert "has a place of its own" in str(refused)
 
 
 def test_an_early_phase():

@@ -1,10 +1,11 @@
-"""Programs of two sections composed by hand: y = 2 * (2 * x), on the cores of a host and on the sites of the toy."""
+"""Programs of two sections composed by hand: t = 2 * x, y = 2 * t, on the cores of a host, on the sites of the toy, on
+chips of one engine a site. `double_steps`, `double_shape` and `twice` are what others are made of.
+"""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pavane.ir.digest import graph_digest
 from pavane.ir.expr import at, fn
 from pavane.ir.program import (
     Binding,
@@ -34,14 +35,16 @@ from pavane.ir.program import (
     Wait,
     Worker,
 )
-from pavane.ir.quasi import quasi
-from pavane.targets.descriptor import SpatialTarget, target_digest
-from tests.building import COL, ROW, SX, SY, X, items, rect, shape_of, span, window, write
+from pavane.ir.quasi import Quasi, quasi
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.load import load_target
+from tests.building import COL, ROW, SX, SY, Body, X, items, many_sections, rect, shape_of, span, window, write
 
+ROWS, COLS = 20, 150
 OWN_SITE = Rect(SX, SX + 1, SY, SY + 1)
 
 
-def _parts(rows: int, cols: int, col):
+def double_steps(rows: int, cols: int, col: Quasi) -> tuple[Body, Body, Body]:
     """Load, compute and store of one 32 x 32 block of `out = 2 * in`."""
     place = window((0, 32), (col, 32), row=0)
     op = Generic(Ref("fO"), fn("mul", at("fI", ROW, COL), 2.0), span(0, 32, rows), span(col, 32, cols))
@@ -52,41 +55,50 @@ def _parts(rows: int, cols: int, col):
     )
 
 
-def _shape(name: str, rows: int, cols: int, processes, fifos) -> Shape:
+def double_shape(name: str, rows: int, cols: int, processes: tuple[Process, ...], fifos: tuple[Fifo, ...]) -> Shape:
+    """O = 2 * I."""
     formals = (Formal("I", shape_of(rows, cols), "f32", "IN"), Formal("O", shape_of(rows, cols), "f32", "OUT"))
     spec = Spec("O", shape_of(0, 0), shape_of(rows, cols), fn("mul", at("I", "i0", "i1"), 2.0))
     grid = Items(quasi(1), quasi(-(-cols // 32)), 32, 32)
     return Shape(name, formals, (spec,), grid, Numerics(), processes=processes, fifos=fifos)
 
 
-def _program(target: SpatialTarget, shapes, instances, counters, workers, rows: int, cols: int) -> Program:
+def double_on_cores(name: str, where: Rect, col: Quasi, turns: int) -> Shape:
+    """O = 2 * I of ROWS x COLS by one engine a site, block after block of columns."""
+    load, compute, store = double_steps(ROWS, COLS, col)
+    body = items(1, turns, *load[:2], Fence(), load[2], *compute, *store)
+    fifos = (Fifo("fI", "LOCAL", 32, 32, "f32", 1, 0), Fifo("fO", "LOCAL", 32, 32, "f32", 1, 4096))
+    return double_shape(name, ROWS, COLS, (Process("core", where, "core", body),), fifos)
+
+
+def twice(
+    target: SpatialTarget,
+    shapes: tuple[Shape, ...],
+    workers: tuple[Worker, ...],
+    counters: tuple[Counter, ...] = (),
+    rows: int = ROWS,
+    cols: int = COLS,
+) -> Program:
+    """t = 2 * x by the first shape, y = 2 * t by the last."""
     tensors = (
         Tensor("x", shape_of(rows, cols), "f32", "INPUT"),
         Tensor("t", shape_of(rows, cols), "f32", "SCRATCH", offset=0),
         Tensor("y", shape_of(rows, cols), "f32", "OUTPUT"),
     )
-    program = Program(
-        name="twice",
-        phase="PERSISTENT",
-        target=target.name,
-        target_digest=target_digest(target),
-        graph_digest="",
-        symbols=(),
-        tensors=tensors,
-        shapes=shapes,
-        instances=instances,
-        counters=counters,
-        workers=workers,
-    )
-    return replace(program, graph_digest=graph_digest(program))
+    chain = ((shapes[0], "x", "t"), (shapes[-1], "t", "y"))
+    instances = tuple(Instance(shape.name, (Binding("I", a), Binding("O", b))) for shape, a, b in chain)
+    return many_sections("twice", target, shapes, tensors, instances, workers, counters)
 
 
-def _instances(first: str, second: str):
-    chain = lambda shape, a, b: Instance(shape, (Binding("I", a), Binding("O", b)))  # noqa: E731
-    return chain(first, "x", "t"), chain(second, "t", "y")
+def lone(width: int = 2, height: int = 2) -> SpatialTarget:
+    """The toy with one engine a site, which does everything: sections follow each other without boundaries."""
+    toy = load_target("toy")
+    roles = ("reader", "compute", "writer")
+    core = replace(next(e for e in toy.engines if e.name == "matrix"), name="core", roles=roles)
+    return replace(toy, engines=(core,), grid=replace(toy.grid, width=width, height=height))
 
 
-def twice_on_host(target: SpatialTarget, rows: int = 20, cols: int = 150, crossed: bool = False) -> Program:
+def twice_on_host(target: SpatialTarget, rows: int = ROWS, cols: int = COLS, crossed: bool = False) -> Program:
     """One merged process a core; a boundary between the sections.
 
     `crossed`: the second takes the columns core after core, so that it reads what another core has written.
@@ -97,19 +109,19 @@ def twice_on_host(target: SpatialTarget, rows: int = 20, cols: int = 150, crosse
     fifos = (Fifo("fI", "ALIAS", 32, 32, "f32", 1), Fifo("fO", "LOCAL", 32, 32, "f32", 1, 0))
     shapes = []
     for name, col in (("double", 32 * SX + 32 * w * X), ("crossed", 32 * turns_each * SX + 32 * X)):
-        body = items(1, turns_each, *(step for part in _parts(rows, cols, col) for step in part))
-        shapes.append(_shape(name, rows, cols, (Process("core", everywhere, "core", body),), fifos))
+        body = items(1, turns_each, *(step for part in double_steps(rows, cols, col) for step in part))
+        shapes.append(double_shape(name, rows, cols, (Process("core", everywhere, "core", body),), fifos))
     go = Counter("go.core", everywhere, "core", bits=32, id=0)
     turns = (Run(0, "core"), Post("go.core", everywhere), Wait("go.core", w), Run(1, "core"))
     workers = (Worker("core", everywhere, "core", turns),)
     used = tuple(shapes[: 1 + crossed])
-    return _program(target, used, _instances(used[0].name, used[-1].name), (go,), workers, rows, cols)
+    return twice(target, used, workers, (go,), rows, cols)
 
 
-def twice_on_toy(target: SpatialTarget, rows: int = 20, cols: int = 150, second_address: int = 0) -> Program:
+def twice_on_toy(target: SpatialTarget, rows: int = ROWS, cols: int = COLS, second_address: int = 0) -> Program:
     """Reader, compute, writer on every site; writers meet at the boundary and start the other engines of their site."""
     everywhere = rect(0, 2, 0, 2)
-    load, compute, store = _parts(rows, cols, 32 * SX + 64 * SY + 128 * X)
+    load, compute, store = double_steps(rows, cols, 32 * SX + 64 * SY + 128 * X)
     load = (*load[:2], Fence(), load[2])
     processes = (
         Process("read", everywhere, "reader_a", items(1, 2, *load)),
@@ -120,7 +132,8 @@ def twice_on_toy(target: SpatialTarget, rows: int = 20, cols: int = 150, second_
     def fifos(address: int):
         return (Fifo("fI", "LOCAL", 32, 32, "f32", 2, address), Fifo("fO", "LOCAL", 32, 32, "f32", 2, address + 8192))
 
-    shapes = tuple(_shape(f"double{n}", rows, cols, processes, fifos(a)) for n, a in enumerate((0, second_address)))
+    addresses = enumerate((0, second_address))
+    shapes = tuple(double_shape(f"double{n}", rows, cols, processes, fifos(a)) for n, a in addresses)
     counters = tuple(
         Counter(name, everywhere, engine, bits=4, id=number)
         for number, (name, engine) in enumerate(
@@ -138,4 +151,4 @@ def twice_on_toy(target: SpatialTarget, rows: int = 20, cols: int = 150, second_
         Worker("matrix", everywhere, "matrix", (Run(0, "compute"), Wait("start.matrix"), Run(1, "compute"))),
         Worker("writer", everywhere, "writer", (Run(0, "write"), *meet, Run(1, "write"))),
     )
-    return _program(target, shapes, _instances("double0", "double1"), counters, workers, rows, cols)
+    return twice(target, shapes, workers, counters, rows, cols)

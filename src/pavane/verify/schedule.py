@@ -10,7 +10,7 @@ engine, its body, a unique name; producers before consumers); it returns one pro
 rectangles of an engine disjoint, each the schedule restricted to that engine's stages. Where a stage's rectangle is
 cut, SITE_X and SITE_Y of its steps are shifted, so that they count inside the new rectangle. A process of one stage
 keeps the stage's name; one of several is named after its engine (`core`, or `core.0`, `core.1` where there are
-several).
+several). It works in full registers where one of its stages does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from pavane.ir.program import (
     SITE_X,
@@ -38,6 +40,7 @@ from pavane.ir.program import (
     Wait,
 )
 from pavane.ir.quasi import Quasi, quasi
+from pavane.ir.types import Registers
 from pavane.ir.walk import leaves, substituted
 from pavane.reject import ProgressRefused
 from pavane.verify.check.boxes import Box, box
@@ -71,7 +74,8 @@ def merge_stages(stages: Sequence[Process], shape: Shape) -> tuple[Process, ...]
             once = sum(other == inside for _, other in cells) == 1
             name = stages[inside[0]].name if len(inside) == 1 and once else several
             rect = Rect(*(quasi(edge) for edge in cell))
-            merged.append(Process(name, rect, engine, restrict(schedule, stages, inside, cell)))
+            registers: Registers = "FULL" if any(stages[i].registers == "FULL" for i in inside) else "HALF"
+            merged.append(Process(name, rect, engine, restrict(schedule, stages, inside, cell), registers))
     return tuple(merged)
 
 
@@ -99,11 +103,7 @@ def _placed(process: Process, cell: Box | None) -> Process:
         return process
     x0, _, y0, _ = box(process.rect, process.name)
     shift = {SITE_X: quasi(SITE_X) + (cell[0] - x0), SITE_Y: quasi(SITE_Y) + (cell[2] - y0)}
-    return (
-        process
-        if (cell[0], cell[2]) == (x0, y0)
-        else Process(process.name, process.rect, process.engine, substituted(process.body, shift))
-    )
+    return process if (cell[0], cell[2]) == (x0, y0) else replace(process, body=substituted(process.body, shift))
 
 
 def _rectangles(boxes: Sequence[Box], members: Sequence[int]) -> tuple[tuple[Box, tuple[int, ...]], ...]:

@@ -13,13 +13,13 @@ from pavane.ir.types import Ints
 from pavane.ir.walk import symbol_domain
 from pavane.passes.verify import verify
 from pavane.targets.load import load_target
-from pavane.verify.check import check, fragment, fragment_shape, inequalities, resident, scope, site_state, terms
+from pavane.verify.check import check, fragment, fragment_shape, inequalities, order, resident, scope, site_state, terms
 from pavane.verify.check.capacity import memory_map
 from pavane.verify.check.evaluation import evaluate
 from pavane.verify.check.meaning import expected
 from pavane.verify.check.multicast import multicast_leaders
 from pavane.verify.check.section import section_of
-from pavane.verify.check.terms import worded
+from pavane.verify.check.terms import Effort, worded
 from tests.examples import matmul_multicast
 
 PAGE = (Path(__file__).parents[3] / "docs" / "certificate.md").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ TOY = load_target("toy")
 PROGRAM = verify(matmul_multicast(TOY), TOY)
 SHAPE = PROGRAM.shapes[0]
 SECTION = section_of(SHAPE, symbol_domain(PROGRAM), PROGRAM.certificate.schedules[0])
-EVIDENCE = evaluate(SECTION, multicast_leaders(SECTION))
+EVIDENCE = evaluate(SECTION, multicast_leaders(SECTION), Effort())
 
 
 def shown(name: str) -> list[str]:
@@ -37,7 +37,7 @@ def shown(name: str) -> list[str]:
 
 def test_limits():
     found = {}
-    for module in (fragment, fragment_shape, scope, terms, site_state, inequalities, resident):
+    for module in (fragment, fragment_shape, scope, terms, site_state, inequalities, resident, order):
         found |= {name: value for name, value in vars(module).items() if name.startswith("MAX_")}
     assert sorted(shown("limits")) == sorted(f"{name} = {value}" for name, value in found.items())
 

@@ -14,8 +14,8 @@ tiles and sites cost nothing.
     coverage bounds balance capacity progress order multicast replay numerics meaning
     evidence: resident (loops written out)  section (steps placed)  abstract_run (schedule replayed)  ownership
               evaluation (terms of buffers)  facts, clocks, families, rounds and boundaries (what happens before what)
-              footprints (which site touches what)  bindings, homes and channels (where tensors stand)
-              standing (where a section stands)
+              footprints (which site touches what)  lag (how far FIFOs let one run ahead)  local_bytes (of buffers)
+              bindings, homes and channels (where tensors stand)  standing (where a section stands)
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from typing import TypeVar
 
 from pavane.ir.digest import graph_digest, program_digest
 from pavane.ir.program import Instance, Program, ShapeSchedule
-from pavane.ir.quasi import Unbounded
 from pavane.ir.walk import symbol_domain
 from pavane.reject import CertificateMismatch, NotProven, OutsideFragment
 from pavane.targets.descriptor import SpatialTarget, target_digest
@@ -48,7 +47,10 @@ from pavane.verify.check.numerics import numerics
 from pavane.verify.check.order import program_order, section_order
 from pavane.verify.check.progress import progress
 from pavane.verify.check.replay import replay
+from pavane.verify.check.scope import TOO_LARGE, too_large
 from pavane.verify.check.section import Section, section_of
+from pavane.verify.check.terms import Effort
+from pavane.verify.check.values import Evidence
 
 T = TypeVar("T")
 
@@ -117,19 +119,21 @@ def examine(program: Program, target: SpatialTarget, part: bool = False) -> Repo
     findings = _Findings()
     schedules = _certified(findings, program, target, digest)
     symbols = symbol_domain(program)
-    sections = {}
+    sections, evidence = {}, {}
     for shape in program.shapes:
         section = findings.evidence(shape.name, partial(section_of, shape, symbols, schedules[shape.name]))
         if section is not None:
             sections[shape.name] = section
             instances = [i for i in program.instances if i.shape == shape.name]
-            _check_section(findings, section, schedules[shape.name], target, instances)
+            values = _check_section(findings, section, schedules[shape.name], target, instances)
+            if values is not None:
+                evidence[shape.name] = values
     unasked = [(rule, shape.name) for shape in program.shapes for rule in OBLIGATIONS]
     unasked = [pair for pair in unasked if pair not in findings.asked]
     if findings.refusals:
         unasked += [(rule, program.name) for rule in BETWEEN_SECTIONS]
     else:
-        _check_program(findings, program, sections, target, part)
+        _check_program(findings, program, sections, evidence, target, part)
     return Report(program.name, digest, tuple(findings.facts), tuple(findings.refusals), tuple(unasked))
 
 
@@ -167,9 +171,10 @@ def _certified(findings: _Findings, program: Program, target: SpatialTarget, dig
 
 
 class _Findings:
-    """Facts and refusals so far."""
+    """Facts and refusals so far, and the effort that is left for terms."""
 
     def __init__(self) -> None:
+        self.effort = Effort()
         self.facts: list[Fact] = []
         self.refusals: list[NotProven] = []
         self.asked: list[tuple[str, str]] = []
@@ -191,10 +196,8 @@ class _Findings:
             return make()
         except NotProven as refusal:
             self.refusals.append(refusal)
-        except (ValueError, Unbounded, OverflowError, RecursionError) as error:
-            self.refusals.append(
-                OutsideFragment(f"figures or expressions are too large to reason about: {error}", where=of)
-            )
+        except TOO_LARGE as error:
+            self.refusals.append(too_large(error, of))
         return None
 
 
@@ -204,8 +207,8 @@ def _check_section(
     schedule: ShapeSchedule,
     target: SpatialTarget,
     instances: Sequence[Instance],
-) -> None:
-    """All rules of one shape. Rules that build on others run only when those hold."""
+) -> Evidence | None:
+    """All rules of one shape; what its buffers hold. Rules that build on others run only when those hold."""
     name = section.shape.name
     sound = findings.ask("capacity", name, lambda: capacity(section, target))
     sound &= findings.ask("coverage", name, lambda: coverage(section))
@@ -217,19 +220,27 @@ def _check_section(
         sound &= findings.ask("replay", name, lambda: replay(section, run))
     leaders = findings.evidence(name, lambda: multicast_leaders(section))
     if leaders is None or run is None or not sound:
-        return
+        return None
     findings.ask("multicast", name, lambda: f"{len(leaders)} FIFOs sent to all their members")
-    values = findings.evidence(name, lambda: evaluate(section, leaders))
+    values = findings.evidence(name, lambda: evaluate(section, leaders, findings.effort))
     if values is not None:
         findings.ask("bounds", name, lambda: bounds(section, values))
         findings.ask("numerics", name, lambda: numerics(section, values, target))
         findings.ask("meaning", name, lambda: meaning(section, values, instances))
+    return values
 
 
 def _check_program(
-    findings: _Findings, program: Program, sections: dict[str, Section], target: SpatialTarget, part: bool
+    findings: _Findings,
+    program: Program,
+    sections: dict[str, Section],
+    evidence: dict[str, Evidence],
+    target: SpatialTarget,
+    part: bool,
 ) -> None:
-    """What holds between sections."""
+    """What holds between sections, each of which holds by itself."""
+    if not findings.ask("capacity", program.name, lambda: _own_counters(program, target)):
+        return
     symbols = symbol_domain(program)
     memory = findings.evidence(program.name, lambda: memory_of(program, symbols, target, part))
     if memory is not None and findings.ask(
@@ -237,8 +248,7 @@ def _check_program(
     ):
         findings.ask("capacity", program.name, lambda: homes(program, sections, memory, symbols, target))
         findings.ask("capacity", program.name, lambda: channels(program, sections, memory, symbols, target))
-        findings.ask("order", program.name, lambda: program_order(program, sections, memory, symbols))
-    findings.ask("capacity", program.name, lambda: _own_counters(program, target))
+        findings.ask("order", program.name, lambda: program_order(program, sections, evidence, memory, symbols))
 
 
 def _own_counters(program: Program, target: SpatialTarget) -> str:

@@ -1,7 +1,8 @@
 """Bounds: every access inside its tensor, every element read inside what was written, every region inside its buffer.
 
 - A window is clipped at its tensor's extent, so only its start can leave the tensor: each start is >= 0, or indirect
-  with [lo, hi) inside the extent. A window of a type in blocks begins and ends at whole ones.
+  with [lo, hi) inside the extent, and the fill of its indices inside [lo, hi). An indirect index of a spec alike. A
+  window of a type in blocks begins and ends at whole ones.
 - An element read at (row, col) of a value that is valid on [o, o + len(s)): row - o counts s itself, or o <= row and
   row <= o + size - 1 and row <= o + (limit - start) - 1, for all values of the counted variables where the op's spans
   are not empty; columns alike. Each guard of the value holds under the op's guards.
@@ -11,8 +12,8 @@
 
 from __future__ import annotations
 
-from pavane.ir.expr import Indirect
-from pavane.ir.program import Load, Reserve, Store
+from pavane.ir.expr import At, Indirect, walk
+from pavane.ir.program import Load, Reserve, Spec, Store
 from pavane.ir.quasi import Quasi, lower, quasi
 from pavane.ir.types import Ints, block_elements
 from pavane.reject import BoundsRefused
@@ -29,6 +30,8 @@ def bounds(section: Section, evidence: Evidence) -> str:
             if isinstance(leaf.placed, Load | Store):
                 _window(section, actor, leaf)
                 windows += 1
+    for spec in section.shape.spec:
+        _spec(section, spec)
     for write in evidence.writes:
         _write(section, write)
     for read in evidence.reads:
@@ -57,6 +60,14 @@ def _window(section: Section, actor: Actor, leaf: Leaf) -> None:
         _blocks(step.window.start[-1], step.window.size[-1], formal.dtype, where)
     if isinstance(step, Load) and fifo.kind == "ALIAS":
         _bound_whole(actor, leaf, step, where)
+
+
+def _spec(section: Section, spec: Spec) -> None:
+    for node in walk(spec.expr):
+        if isinstance(node, At):
+            for start, extent in zip(node.index, section.formals[node.name].shape, strict=True):
+                if isinstance(start, Indirect):
+                    _indirect(section, start, extent, f"{section.where}, the spec of {spec.out}")
 
 
 def _bound_whole(actor: Actor, leaf: Leaf, step: Load, where: str) -> None:

@@ -29,6 +29,12 @@ def within(inner: Box, outer: Box) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1] and outer[2] <= inner[2] and inner[3] <= outer[3]
 
 
+def common_part(a: Box, b: Box) -> Box:
+    """The sites that are in both; without a site where they share none."""
+    x0, y0 = max(a[0], b[0]), max(a[2], b[2])
+    return x0, max(x0, min(a[1], b[1])), y0, max(y0, min(a[3], b[3]))
+
+
 def area(edges: Box) -> int:
     """How many sites."""
     return (edges[1] - edges[0]) * (edges[3] - edges[2])

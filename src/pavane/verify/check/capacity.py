@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pavane.ir.program import Compute, Counter, Generic, Load, MatmulTiles, Rect, Send, Store
+from pavane.ir.expr import At, walk
+from pavane.ir.program import Compute, Counter, Generic, Load, Rect, Send, Store
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
@@ -72,6 +73,8 @@ def _engine(section: Section, actor: Actor, target: SpatialTarget) -> None:
     engine = next((e for e in target.engines if e.name == actor.process.engine), None)
     if engine is None:
         raise CapacityRefused(f"the target has no engine {actor.process.engine!r}", where=actor.where)
+    if actor.process.registers not in engine.windows:
+        raise CapacityRefused(f"engine {engine.name} has no full sync", where=actor.where)
     for leaf in actor.leaves:
         where = f"{actor.where}, step {leaf.index}"
         role = next((role for kinds, role in _ROLES if isinstance(leaf.step, kinds)), None)
@@ -84,15 +87,24 @@ def _engine(section: Section, actor: Actor, target: SpatialTarget) -> None:
 
 
 def _registers(section: Section, actor: Actor, op: Generic, engine: Engine, where: str) -> None:
-    """As many tiles as the widest of their types, and of what the process's products add in, leaves room for."""
-    held = dict.fromkeys((op.dst.name, *operands(op)))
-    computes = (leaf.step.op for leaf in actor.leaves if isinstance(leaf.step, Compute))
-    sums = (each.dst.name for each in computes if isinstance(each, MatmulTiles))
-    limit = engine.tiles_held(section.buffer(name).dtype for name in (*held, *sums))
+    """No more tiles than the process's window has, all as wide as the widest that is held, or that its products add in.
+
+    (A product holds one tile, of its sums, and every window has one.)
+    """
+    buffers = dict.fromkeys((op.dst.name, *operands(op)))
+    tiles = (section.buffer(name).dtype for name in (*buffers, *actor.sums))
+    limit = engine.tiles_held(tiles, actor.process.registers)
+    held = max(list(buffers), _places(op), key=len)
     if limit and len(held) > limit:
         raise CapacityRefused(
-            "a compute step holds too many tiles", where=where, needed=f"{len(held)}", available=f"{limit}"
+            "a compute step holds too many tiles", where=where, needed=f"{len(held)}", available=f"{limit}", terms=held
         )
+
+
+def _places(op: Generic) -> list[str]:
+    """What it reads at once: a buffer at two indices may be two tiles. The result may lie where one of them lay."""
+    read = dict.fromkeys((at.name, at.index) for at in walk(op.expr) if isinstance(at, At))
+    return [f"{name}[{', '.join(map(str, index))}]" for name, index in read]
 
 
 def on_grid(rect: Rect, target: SpatialTarget, where: str) -> Box:

@@ -9,11 +9,12 @@ complete in this site's group; `waited[k]` the last wait for counter k that this
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import pairwise
 from typing import TypeVar
 
 from pavane.ir.program import Program
-from pavane.verify.check.boxes import Box
+from pavane.verify.check.boxes import Box, common_part
 
 K = TypeVar("K")
 
@@ -45,11 +46,14 @@ def join(mine: dict[K, int], theirs: dict[K, int]) -> None:
 
 @dataclass(frozen=True)
 class Class:
-    """Sites with the same workers: one of them, how many they are, and the worker of each engine there."""
+    """Sites with the same workers: one of them, how many they are, a rectangle that they are all in, and the worker of
+    each engine there.
+    """
 
     number: int
     site: tuple[int, int]
     area: int
+    within: Box
     workers: dict[str, int]
 
 
@@ -65,5 +69,6 @@ def classes_of(program: Program, boxes: tuple[Box, ...]) -> tuple[Class, ...]:
                 entry[1] += (x1 - x0) * (y1 - y0)
     found = []
     for number, (here, (site, area)) in enumerate(areas.items()):
-        found.append(Class(number, site, area, {program.workers[i].engine: i for i in here}))
+        common = reduce(common_part, (boxes[i] for i in here))
+        found.append(Class(number, site, area, common, {program.workers[i].engine: i for i in here}))
     return tuple(found)

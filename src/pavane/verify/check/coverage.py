@@ -61,15 +61,15 @@ def coverage(section: Section) -> str:
 
 def _counted(section: Section, spec: Spec, steps: list[tuple[Actor, Leaf]]) -> None:
     """Where several steps outside all loops store a formal of constant extents: how often each element is written."""
-    where = f"{section.where}, {spec.out}"
-    edges = (*section.formals[spec.out].shape, *spec.origin, *spec.extents)
+    where, shape = f"{section.where}, {spec.out}", section.formals[spec.out].shape
     sites = sum(area(actor.box) for actor, _ in steps)
-    elements = math.prod(e.const if e.is_const else MAX_POINTS for e in section.formals[spec.out].shape)
-    if any(leaf.nest for _, leaf in steps) or not all(e.is_const for e in edges) or elements * sites > MAX_POINTS * 64:
+    elements = math.prod(e.const if e.is_const else MAX_POINTS for e in shape)
+    constant = all(e.is_const for e in (*shape, *spec.origin, *spec.extents))
+    if not constant or elements * sites > MAX_POINTS * 64 or not all(_once_a_site(leaf) for _, leaf in steps):
         raise CoverageRefused(f"{len(steps)} steps store it", where=where, remedy="one store step an output")
-    written = np.zeros(tuple(e.const for e in section.formals[spec.out].shape), np.int64)
+    written = np.zeros(tuple(e.const for e in shape), np.int64)
     wanted = np.zeros_like(written)
-    wanted[tuple(slice(o.const, o.const + n.const) for o, n in zip(spec.origin, spec.extents, strict=True))] = 1
+    wanted[_region(spec, shape, where)] = 1
     for actor, leaf in steps:
         window = leaf.step.window  # type: ignore[union-attr]
         for x, y in product(range(actor.box[1] - actor.box[0]), range(actor.box[3] - actor.box[2])):
@@ -81,6 +81,20 @@ def _counted(section: Section, spec: Spec, steps: list[tuple[Actor, Leaf]]) -> N
         raise CoverageRefused(
             f"element {place} is written {int(written[place])} times", where=where, needed=f"{int(wanted[place])}"
         )
+
+
+def _region(spec: Spec, shape: tuple[Quasi, ...], where: str) -> tuple[slice, ...]:
+    """The constant region that a spec describes, inside the tensor."""
+    edges = [(o.const, o.const + n.const) for o, n in zip(spec.origin, spec.extents, strict=True)]
+    if any(first < 0 or end > extent.const for (first, end), extent in zip(edges, shape, strict=True)):
+        raise CoverageRefused("the region passes the tensor's end", where=where, needed=f"{edges}")
+    return tuple(slice(first, max(first, end)) for first, end in edges)
+
+
+def _once_a_site(leaf: Leaf) -> bool:
+    """Does a store stand outside all loops, at a place that only the site moves?"""
+    starts = leaf.step.window.start  # type: ignore[union-attr]
+    return not leaf.nest and all({*start.variables()} <= {SITE_X, SITE_Y} for start in starts)  # type: ignore[union-attr]
 
 
 def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:

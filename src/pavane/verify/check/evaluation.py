@@ -7,21 +7,22 @@ in `step_values`, what a loop leaves behind in `lemmas`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pavane.ir.program import Front, Loop, Node
 from pavane.reject import OutsideFragment, ProgressRefused
 from pavane.verify.check.lemmas import Closing, adding, settled, summed, use_of
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.step_values import Buffers, Shared, do, ordinal
-from pavane.verify.check.values import Evidence, Place, Summed
+from pavane.verify.check.terms import Effort
+from pavane.verify.check.values import Evidence, Place, Summed, Write
 
 Token = tuple[str, int]
 
 
-def evaluate(section: Section, leaders: dict[str, Actor]) -> Evidence:
+def evaluate(section: Section, leaders: dict[str, Actor], effort: Effort) -> Evidence:
     """Walk all processes; `leaders` names the process that fills each multicast FIFO for all its sites."""
-    shared = Shared(section, leaders)
+    shared = Shared(section, leaders, effort)
     waiting = {a.number: _body(shared, a, a.body, 0, Buffers()) for a in section.actors}
     wanted: dict[int, Token | None] = {}
     while waiting:
@@ -64,8 +65,9 @@ def _steps_in(body: tuple[Node, ...]) -> int:
 def _loop(shared: Shared, actor: Actor, loop: Loop, index: int, size: int, buffers: Buffers) -> Iterator[Token]:
     """One symbolic turn, then the loop is closed for every buffer that outlives a turn."""
     where = f"{actor.where}, loop over {loop.var}"
-    before, leaves = dict(buffers.own), actor.leaves[index : index + size]
-    uses = {name: use_of(leaves, name) for name in sorted(set(shared.section.carries) | set(before))}
+    before, leaves, since = dict(buffers.own), actor.leaves[index : index + size], len(shared.evidence.writes)
+    named = {name for leaf in leaves for name in leaf.buffers}
+    uses = {name: use_of(leaves, name) for name in sorted(named & (set(shared.section.carries) | set(before)))}
     for name, use in uses.items():
         if use == "mixed":
             raise OutsideFragment(f"{name} carries a value from turn to turn that is not a sum", where=where)
@@ -78,20 +80,20 @@ def _loop(shared: Shared, actor: Actor, loop: Loop, index: int, size: int, buffe
     domain = shared.section.domain(actor, leaves[0].nest[:around])
     close = Closing(shared.section, loop, domain, where, shared.variable)
     for name, use in uses.items():
+        if use != "reads":
+            shared.afford(buffers.own.get(name), where)
         if use == "adds":
             turn = buffers.own[name]
             if turn is not None and not turn.moves(loop.var):
                 shared.evidence.sums.append(Summed(actor, index, index + size - 1, loop.var, name))
             buffers.own[name] = summed(close, name, before[name], turn)
         elif use == "sets":
-            alone = _writes_alike(shared, actor, range(index, index + size), name)
-            buffers.own[name] = settled(close, name, buffers.own.get(name), name in before, alone)
+            writes = [w for w in shared.evidence.writes[since:] if w.place.actor is actor and w.name == name]
+            buffers.own[name] = settled(close, name, buffers.own.get(name), name in before, _alike(writes))
 
 
-def _writes_alike(shared: Shared, actor: Actor, steps: range, name: str) -> bool:
-    """Do all steps of a loop that write a buffer write one and the same region in a turn, and nothing beyond what is
-    then known?
+def _alike(writes: Sequence[Write]) -> bool:
+    """Do a process's writes to a buffer in a turn all go to one and the same region, and to nothing beyond what is then
+    known?
     """
-    writes = [w for w in shared.evidence.writes if w.place.actor is actor and w.place.leaf.index in steps]
-    regions = {(w.rows, w.cols, w.beyond) for w in writes if w.name == name}
-    return len(regions) == 1 and not any(beyond for _, _, beyond in regions)
+    return len({(w.rows, w.cols) for w in writes}) == 1 and not any(w.beyond for w in writes)

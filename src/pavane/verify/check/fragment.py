@@ -19,7 +19,19 @@ from pavane.ir.walk import symbol_domain
 from pavane.reject import OutsideFragment
 from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.fragment_shape import MAX_POSTS, admit_shape
-from pavane.verify.check.scope import MAX_INT, RESERVED, admit_extents, admit_fill, in_scope, integers, known, unique
+from pavane.verify.check.scope import (
+    MAX_INT,
+    RESERVED,
+    TOO_LARGE,
+    admit_counter,
+    admit_extents,
+    admit_fill,
+    in_scope,
+    integers,
+    known,
+    too_large,
+    unique,
+)
 
 MAX_BYTES = 64 << 20
 MAX_INSTANCES, MAX_SHAPES = 1 << 14, 256
@@ -28,6 +40,14 @@ MAX_INSTANCES, MAX_SHAPES = 1 << 14, 256
 def admit(program: Program, target: SpatialTarget) -> Program:
     """The same program, decoded afresh, with its structure checked. Raises OutsideFragment."""
     program = _decoded(program)
+    try:
+        _structure(program, target)
+    except TOO_LARGE as error:
+        raise too_large(error, f"program {program.name}") from error
+    return program
+
+
+def _structure(program: Program, target: SpatialTarget) -> None:
     if program.version != FORMAT_VERSION:
         raise OutsideFragment(f"format version {program.version} is not {FORMAT_VERSION}", where=program.name)
     if program.phase not in ("PERSISTENT", "VERIFIED"):
@@ -42,7 +62,6 @@ def admit(program: Program, target: SpatialTarget) -> Program:
         admit_shape(shape, domain)
     _instances(program)
     _workers(program, target)
-    return program
 
 
 def _decoded(program: Program) -> Program:
@@ -88,6 +107,8 @@ def _tensor(tensor: Tensor, domain: Domain) -> None:
             needed="constants",
             available=", ".join(map(str, tensor.shape)),
         )
+    if tensor.offset != -1 and tensor.role != "SCRATCH" and tensor.home == "dram":
+        raise OutsideFragment(f"a tensor of role {tensor.role} beside the chip has a place of its own", where=where)
     if tensor.transition is not None:
         in_scope((tensor.transition.row, tensor.transition.rows), domain.names(), where)
     integers((tensor.offset, tensor.shard_bytes, tensor.interleave_bytes), where)
@@ -126,4 +147,4 @@ def _workers(program: Program, target: SpatialTarget) -> None:
                 if not 1 <= turn.n <= MAX_POSTS:
                     raise OutsideFragment(f"{turn.n} is no number of posts", where=where)
     for counter in program.counters:
-        integers((counter.ahead, counter.bits, counter.id), f"counter {counter.name}")
+        admit_counter(counter, f"counter {counter.name}")

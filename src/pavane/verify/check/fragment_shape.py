@@ -32,6 +32,7 @@ from pavane.ir.types import block_elements
 from pavane.reject import OutsideFragment
 from pavane.verify.check.scope import (
     MAX_INT,
+    admit_counter,
     admit_expression,
     admit_extents,
     admit_fill,
@@ -85,7 +86,7 @@ def _buffers(shape: Shape, where: str) -> None:
         if not math.isfinite(carry.initial):
             raise OutsideFragment("a carry's initial value is not finite", where=f"{where}, carry {carry.name}")
     for counter in shape.counters:
-        integers((counter.ahead, counter.bits, counter.id), f"{where}, counter {counter.name}")
+        admit_counter(counter, f"{where}, counter {counter.name}")
 
 
 def _side(rows: int, cols: int, dtype: str, where: str) -> None:
@@ -134,19 +135,26 @@ def _steps(body: tuple[Node, ...], nest: tuple[Loop, ...]) -> Iterator[tuple[tup
 def _process(shape: Shape, process: Process, domain: Domain, where: str) -> None:
     place = f"{where}, process {process.name}"
     outer = domain.names()
+    admitted: tuple[Loop, ...] = ()
     for nest, step in _steps(process.body, ()):
-        names = [loop.var for loop in nest]
-        if len(set(names)) != len(names) or any(name not in LOOP_VARIABLES for name in names):
-            raise OutsideFragment(f"the loop variables {', '.join(names)} are not distinct fixed names", where=place)
-        for loop in nest:
-            in_scope((loop.extent,), outer, place)
-            if lower(loop.extent, domain) < 1:
-                raise OutsideFragment(
-                    f"the loop over {loop.var} may have no turn", where=place, needed=f"{loop.extent} >= 1"
-                )
-            if upper(loop.extent, domain) > MAX_INT:
-                raise OutsideFragment(f"the loop over {loop.var} has too many turns", where=place)
-        _step(shape, step, (*outer, SITE_X, SITE_Y, *names), place)
+        if nest is not admitted:
+            _loops(nest, domain, place)
+            admitted = nest
+        _step(shape, step, (*outer, SITE_X, SITE_Y, *(loop.var for loop in nest)), place)
+
+
+def _loops(nest: tuple[Loop, ...], domain: Domain, where: str) -> None:
+    names = [loop.var for loop in nest]
+    if len(set(names)) != len(names) or any(name not in LOOP_VARIABLES for name in names):
+        raise OutsideFragment(f"the loop variables {', '.join(names)} are not distinct fixed names", where=where)
+    for loop in nest:
+        in_scope((loop.extent,), domain.names(), where)
+        if lower(loop.extent, domain) < 1:
+            raise OutsideFragment(
+                f"the loop over {loop.var} may have no turn", where=where, needed=f"{loop.extent} >= 1"
+            )
+        if upper(loop.extent, domain) > MAX_INT:
+            raise OutsideFragment(f"the loop over {loop.var} has too many turns", where=where)
 
 
 def _step(shape: Shape, step: Step, scope: tuple[str, ...], where: str) -> None:

@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 
 from pavane.ir.program import Span
-from pavane.ir.quasi import Domain, Floor, Quasi, lower, quasi, upper
+from pavane.ir.quasi import Domain, Floor, Quasi, floor_count, lower, quasi, upper
 
 MAX_POINTS = 1 << 16
 MAX_FLOORS = 8
@@ -40,7 +40,7 @@ def never_positive(value: Quasi, domain: Domain, counted: tuple[Counted, ...] = 
     """Is value <= 0 at every point of the domain and of the counted variables?"""
     if value.is_const:
         return value.const <= 0
-    if _floors(value) > MAX_FLOORS:
+    if floor_count(value) > MAX_FLOORS:
         return False
     used = tuple(c for c in counted if c.var in value.variables())
     return any(upper(value, inside) <= 0 for inside in _domains(domain, used)) or _enumerated(value, domain, used)
@@ -95,10 +95,6 @@ def on_points(value: Quasi, points: Mapping[str, np.ndarray]) -> np.ndarray:
         part = on_points(atom.numerator, points) // atom.divisor if isinstance(atom, Floor) else points[atom]
         total = total + coefficient * part
     return total
-
-
-def _floors(value: Quasi) -> int:
-    return sum(1 + _floors(atom.numerator) for _, atom in value.terms if isinstance(atom, Floor))
 
 
 def span_never_empty(span: Span, domain: Domain) -> bool:

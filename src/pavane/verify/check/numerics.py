@@ -177,20 +177,26 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
             _within(bound, min(full, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
     held = section.buffer(computed.op.dst.name).dtype
     found = sum(_bound(section, t, computed.place.domain, bits, where) for t in computed.result)
-    _within(found, min(bits, _bits(held, where)), f"{computed.op.dst.name} ({held})", where)
+    if held in MAGNITUDE_BITS:  # of each magnitude below, whatever else is in the block
+        found, bits = found + 1, min(bits, MAGNITUDE_BITS[held])
+    else:
+        bits = min(bits, _bits(held, where))
+    _within(found, bits, f"{computed.op.dst.name} ({held})", where)
 
 
 def _copied(section: Section, computed: Computed) -> bool:
-    """A plain copy of a formal's element into a type that holds it."""
-    term = computed.result[0]
+    """A plain copy of a formal's element into a type that holds it. Not into blocks: there elements of many blocks may
+    come to share one scale or exponent.
+    """
+    term, made = computed.result[0], section.buffer(computed.op.dst.name).dtype
     if not isinstance(term, At) or not isinstance(computed.op, Generic) or not isinstance(computed.op.expr, At):
         return False
-    return _holds(section.buffer(computed.op.dst.name).dtype, section.formals[term.name].dtype)
+    return block_elements(made) == 1 and _holds(made, section.formals[term.name].dtype)
 
 
 def _holds(dtype: str, source: str) -> bool:
     """Does a type hold every value of another?"""
-    return source == dtype or (dtype == "f32" and source in ("f16", "bf16", *MAGNITUDE_BITS))
+    return source == dtype or (dtype == "f32" and source in ("f16", "bf16", "q8_0", *MAGNITUDE_BITS))
 
 
 def _bits(dtype: str, where: str) -> int:
@@ -216,7 +222,8 @@ def _exact_outputs(section: Section, evidence: Evidence) -> None:
         term = stored.value.term(where)
         if not (isinstance(term, At) and _holds(dtype, section.formals[term.name].dtype)):
             bound = _bound(section, term, stored.place.domain, GENERIC_BITS + 8, where)
-            _within(bound, _bits(dtype, where), f"the output ({dtype})", where)
+            bits = MAGNITUDE_BITS.get(dtype)
+            _within(bound + 1 if bits else bound, bits or _bits(dtype, where), f"the output ({dtype})", where)
 
 
 def _bound(section: Section, term: Expr | Strip, domain: Domain, bits: int, where: str) -> int:

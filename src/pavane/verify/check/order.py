@@ -9,10 +9,11 @@ unordered.
 
 *Between sections* (clocks of `boundaries`). For tensors, an access of a section must know the last conflicting accesses
 to any tensor that shares bytes: on every site, or on its own, its row's or its column's where both touch one element on
-such sites only (`footprints`). For local memory, a section must know that those of other shapes whose buffers overlap
-are done on the site; sections of the same shape follow each other through the same FIFOs and carries as turns of one
-loop do. Two counters with one id must belong to one engine, and sections of other shapes must be over on all sites
-before they use it.
+such sites only; or not at all where they touch none in common (`footprints`), or the FIFOs of their shape keep the one
+behind the other (`lag`). For local memory, a process must know that those of other shapes are done on the site which
+use bytes that it uses, unless both only read (`local_bytes`); sections of the same shape follow each other through the
+same FIFOs and carries as turns of one loop do. Two counters with one id must belong to one engine, and sections of
+other shapes must be over on all sites before they use it.
 """
 
 from __future__ import annotations
@@ -22,20 +23,25 @@ from functools import partial
 
 from pavane.ir.program import SITE_X, SITE_Y, Post, Program, Store
 from pavane.ir.quasi import Domain
-from pavane.reject import CapacityRefused, OrderRefused
+from pavane.reject import CapacityRefused, OrderRefused, OutsideFragment
 from pavane.verify.check.bindings import Memory, Place
 from pavane.verify.check.boundaries import Access, walk_program
 from pavane.verify.check.boxes import box, overlaps, point
 from pavane.verify.check.capacity import memory_map
+from pavane.verify.check.clocks import Class
 from pavane.verify.check.facts import LOCAL, TENSORS, first_access, touching
 from pavane.verify.check.footprints import Footprint, footprint_of
 from pavane.verify.check.initialised import initialised
+from pavane.verify.check.lag import loads_after
+from pavane.verify.check.local_bytes import Bytes, all_bytes, bytes_read, changes
 from pavane.verify.check.ownership import ownership
 from pavane.verify.check.section import Section
 from pavane.verify.check.standing import stands_on
+from pavane.verify.check.values import Evidence
 
+MAX_PAIRS = 1 << 23
 Where = tuple[int, str]
-Use = tuple[str, int, str]
+Use = tuple[str, int, str]  # shape, process, formal or buffer
 Accesses = dict[tuple[Where, Use], tuple[int, str]]
 
 
@@ -56,31 +62,48 @@ class _Ledger:
     """Last accesses so far: per place, (class, engine) and use (shape, process, formal) the last section that read or
     wrote there, and which tensor.
 
-    `touched`: by process the formals that it touches, and whether it writes them. `pending`: what the current section
-    accesses, entered when it is over.
+    `touched`: by process the formals that it touches, and whether it writes them. `readable`: by shape, buffer
+    and class what can be read there. `pending`: what the current section accesses, entered when it is over.
     """
 
     program: Program
     sections: dict[str, Section]
+    evidence: dict[str, Evidence]
     memory: Memory
     reads: dict[Place, Accesses] = field(default_factory=dict)
     writes: dict[Place, Accesses] = field(default_factory=dict)
     footprints: dict[Use, Footprint] = field(default_factory=dict)
+    meetings: dict[tuple[Use, Use, bool], tuple[str, ...] | None] = field(default_factory=dict)
     ran: dict[str, int] = field(default_factory=dict)
-    overlapping: dict[tuple[str, str], tuple[tuple[int, int, str], ...]] = field(default_factory=dict)
+    overlapping: dict[tuple[str, str], dict[int, list[tuple[int, str, str]]]] = field(default_factory=dict)
+    readable: dict[tuple[str, str, int], Bytes | None] = field(default_factory=dict)
     touched: dict[tuple[str, int], dict[str, bool]] = field(default_factory=dict)
     pending: list[tuple[str, Where, Use, bool]] = field(default_factory=list)
     current: int = -1
     pairs: int = 0
 
+    def compare(self) -> None:
+        """Count a pair of accesses; refuse more than can be compared in bounded time."""
+        self.pairs += 1
+        if self.pairs > MAX_PAIRS:
+            raise OutsideFragment(
+                "its sections touch the same bytes too often", where=self.program.name, available=f"{MAX_PAIRS} pairs"
+            )
 
-def program_order(program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain) -> str:
-    """Accesses of different sections, in the order in which the workers run them."""
+
+def program_order(
+    program: Program,
+    sections: dict[str, Section],
+    evidence: dict[str, Evidence],
+    memory: Memory,
+    symbols: Domain,
+) -> str:
+    """Accesses of different sections, in the order in which the workers run them; sections and evidence by shape."""
     initialised(program, sections, memory, symbols)
     _shared_counters(program, sections)
     untold: frozenset[str] = frozenset()
     while True:
-        ledger = _Ledger(program, sections, memory)
+        ledger = _Ledger(program, sections, evidence, memory)
         walk = walk_program(program, sections, partial(_visit, ledger), untold)
         if walk.ahead <= untold:
             break
@@ -124,10 +147,12 @@ def _known(ledger: _Ledger, access: Access, earlier: Accesses, tensor: str, use:
     """`alike`: the same elements stand at the same bytes."""
     clock = access.before(TENSORS)
     for (place, before), (instance, other) in earlier.items():
-        ledger.pairs += 1
+        ledger.compare()
         if clock.all.get(place, -1) >= instance:
             continue
-        agree = _footprint(ledger, use).agree(_footprint(ledger, before), alike)
+        agree = _meeting(ledger, use, before, alike)
+        if agree is None:
+            continue
         in_column = SITE_X in agree and clock.column.get(place, -1) >= instance
         in_row = SITE_Y in agree and clock.row.get(place, -1) >= instance
         here = place[0] != access.place.number or clock.own.get(place[1], -1) >= instance
@@ -138,6 +163,20 @@ def _known(ledger: _Ledger, access: Access, earlier: Accesses, tensor: str, use:
                 terms=[f"engine {place[1]} of another site or process is not known to be done with it"],
                 remedy="a boundary between the two sections",
             )
+
+
+def _meeting(ledger: _Ledger, use: Use, before: Use, alike: bool) -> tuple[str, ...] | None:
+    """The coordinates that are the same wherever two uses touch one element; None where they need no further order."""
+    key = (use, before, alike)
+    if key not in ledger.meetings:
+        mine, theirs, section = _footprint(ledger, use), _footprint(ledger, before), ledger.sections[use[0]]
+        (shape, loader, loaded), (other, storer, stored) = use, before
+        numbered = alike and shape == other and mine.inner == theirs.inner
+        needless = mine.apart(theirs, alike, section.symbols) or (
+            numbered and loads_after(section, section.actors[loader], loaded, section.actors[storer], stored)
+        )
+        ledger.meetings[key] = None if needless else mine.agree(theirs, alike)
+    return ledger.meetings[key]
 
 
 def _footprint(ledger: _Ledger, use: Use) -> Footprint:
@@ -171,14 +210,15 @@ def _local(ledger: _Ledger, access: Access) -> None:
         if key not in ledger.overlapping:
             ledger.overlapping[key] = _overlapping(ledger.sections[shape], here)
         _counters_free(access, ledger.sections[shape], last)
-        for before, after, name in ledger.overlapping[key]:
-            if after != access.actor.number:
-                continue
+        for before, old, name in ledger.overlapping[key].get(access.actor.number, ()):
+            ledger.compare()
             earlier = ledger.sections[shape].actors[before]
-            if not stands_on(ledger.sections[shape], earlier, point(access.place.site)):
+            done = access.before(first_access(name)).own.get(earlier.process.engine, -1) >= last
+            if done or not stands_on(ledger.sections[shape], earlier, point(access.place.site)):
                 continue
-            ledger.pairs += 1
-            if access.before(first_access(name)).own.get(earlier.process.engine, -1) < last:
+            theirs = _used(ledger, (shape, before, old), access.place)
+            mine = _used(ledger, (here.shape.name, access.actor.number, name), access.place)
+            if mine and theirs and mine.meets(theirs):
                 raise OrderRefused(
                     f"section {access.instance} lays out {name} over buffers that section {last} may still use",
                     where=access.actor.where,
@@ -212,16 +252,32 @@ def _counters_free(access: Access, earlier: Section, last: int) -> None:
                 )
 
 
-def _overlapping(before: Section, after: Section) -> tuple[tuple[int, int, str], ...]:
-    """Pairs of processes of two shapes that use overlapping bytes of local memory, the second by that buffer."""
-    pairs: set[tuple[int, int, str]] = set()
+def _used(ledger: _Ledger, use: Use, place: Class) -> Bytes | None:
+    """What a process of a shape uses of a buffer on the sites of a class."""
+    shape, process, name = use
+    section, key = ledger.sections[shape], (shape, name, place.number)
+    if changes(section, section.actors[process], name):
+        return all_bytes(section, name)
+    if key not in ledger.readable:
+        ledger.readable[key] = bytes_read(section, ledger.evidence[shape].regions.get(name, ()), name, place.within)
+    return ledger.readable[key]
+
+
+def _overlapping(before: Section, after: Section) -> dict[int, list[tuple[int, str, str]]]:
+    """By process of the second shape: the processes of the first, the buffer of each, and the process's own buffer,
+    where the buffers overlap in local memory.
+    """
+    pairs: set[tuple[int, int, str, str]] = set()
     left, right = list(memory_map(before)), list(memory_map(after))
     while left and right:
         (start, end, name), (low, high, other) = left[0], right[0]
         if low < end and start < high:
-            pairs |= {(a.number, b.number, other) for a in before.users(name) for b in after.users(other)}
+            pairs |= {(b.number, a.number, name, other) for a in before.users(name) for b in after.users(other)}
         (left if end <= high else right).pop(0)
-    return tuple(sorted(pairs))
+    found: dict[int, list[tuple[int, str, str]]] = {}
+    for process, *earlier in sorted(pairs):
+        found.setdefault(process, []).append(tuple(earlier))  # type: ignore[arg-type]
+    return found
 
 
 def _shared_counters(program: Program, sections: dict[str, Section]) -> None:

@@ -9,19 +9,28 @@ import re
 from collections.abc import Iterable
 
 from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var, children
-from pavane.ir.program import GENERIC_VARIABLES, LOOP_VARIABLES, LV_GEN_K, SITE_X, SITE_Y
-from pavane.ir.quasi import Domain, Floor, Quasi, lower, upper
+from pavane.ir.program import GENERIC_VARIABLES, LOOP_VARIABLES, LV_GEN_K, SITE_X, SITE_Y, Counter
+from pavane.ir.quasi import Domain, Floor, Quasi, Unbounded, lower, upper
 from pavane.ir.types import INTEGER_DTYPES, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import OutsideFragment
 
 MAX_INT = 1 << 40
+MAX_BITS = 64
 MAX_NAMED = 128
 MAX_DIMENSIONS = 8
 MAX_EXPR_NODES, MAX_EXPR_DEPTH = 4096, 64
 MAX_QUASI_ATOMS, MAX_QUASI_FLOORS, MAX_QUASI_DEPTH = 24, 6, 6
 RESERVED = frozenset((*LOOP_VARIABLES, *GENERIC_VARIABLES, SITE_X, SITE_Y))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,199}")
+
+
+# What arithmetic on figures and expressions raises where they are too large for it.
+TOO_LARGE = (ValueError, Unbounded, OverflowError, RecursionError)
+
+
+def too_large(error: Exception, where: str) -> OutsideFragment:
+    return OutsideFragment(f"figures or expressions are too large to reason about: {error}", where=where)
 
 
 # --- names and figures ------------------------------------------------------------------------------------------------
@@ -47,6 +56,12 @@ def known(name: str, names: set[str], kind: str, where: str) -> None:
 def integers(values: Iterable[int], where: str) -> None:
     if any(abs(value) > MAX_INT for value in values):
         raise OutsideFragment("a figure is too large", where=where)
+
+
+def admit_counter(counter: Counter, where: str) -> None:
+    integers((counter.ahead, counter.id), where)
+    if not 1 <= counter.bits <= MAX_BITS:
+        raise OutsideFragment(f"a counter of {counter.bits} bits", where=where, available=f"1 .. {MAX_BITS}")
 
 
 def admit_extents(shape: tuple[Quasi, ...], dtype: str, domain: Domain, where: str) -> None:
@@ -88,12 +103,17 @@ def in_scope(values: Iterable[Quasi], scope: tuple[str, ...], where: str) -> Non
 
 def _measured(value: Quasi, depth: int, where: str) -> tuple[int, int]:
     """Its terms and its floors, those inside floors too."""
-    floors = [atom for _, atom in value.terms if isinstance(atom, Floor)]
-    figures = (value.const, *(coefficient for coefficient, _ in value.terms), *(floor.divisor for floor in floors))
-    if depth > MAX_QUASI_DEPTH or any(abs(figure) > MAX_INT for figure in figures):
-        raise OutsideFragment("an index expression is too deep, or has too large a figure", where=where)
-    inside = [_measured(floor.numerator, depth + 1, where) for floor in floors]
-    return len(value.terms) + sum(n for n, _ in inside), len(floors) + sum(n for _, n in inside)
+    terms, floors, largest = len(value.terms), 0, abs(value.const)
+    if depth > MAX_QUASI_DEPTH:
+        raise OutsideFragment("an index expression is too deep", where=where)
+    for coefficient, atom in value.terms:
+        largest = max(largest, abs(coefficient))
+        if isinstance(atom, Floor):
+            inside = _measured(atom.numerator, depth + 1, where)
+            terms, floors, largest = terms + inside[0], floors + 1 + inside[1], max(largest, atom.divisor)
+    if largest > MAX_INT:
+        raise OutsideFragment("an index expression has too large a figure", where=where)
+    return terms, floors
 
 
 def index_in_scope(index: Quasi | Indirect, scope: tuple[str, ...], where: str) -> None:

@@ -25,6 +25,7 @@ from pavane.ir.program import (
     Init,
     Load,
     Loop,
+    MatmulTiles,
     Node,
     Pop,
     Post,
@@ -78,6 +79,9 @@ class Actor:
     box: Box
     leaves: tuple[Leaf, ...]
     body: tuple[Node, ...]
+    found: dict[tuple[type | tuple[type, ...], str], tuple[Leaf, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def name(self) -> str:
@@ -85,12 +89,24 @@ class Actor:
 
     def uses(self, kind: type | tuple[type, ...], name: str) -> tuple[Leaf, ...]:
         """Its steps of a kind that name a FIFO, a carry or a counter."""
-        return tuple(leaf for leaf in self.by_name.get(name, ()) if isinstance(leaf.step, kind))
+        if (kind, name) not in self.found:
+            self.found[(kind, name)] = tuple(leaf for leaf in self.by_name.get(name, ()) if isinstance(leaf.step, kind))
+        return self.found[(kind, name)]
 
     def fills(self, fifo: str) -> bool:
         """Does it put something into the slots that it reserves?"""
-        computes = (leaf.step.op.dst.name for leaf in self.leaves if isinstance(leaf.step, Compute))
-        return bool(self.uses((Load, Send), fifo)) or fifo in computes
+        return bool(self.uses((Load, Send), fifo)) or fifo in self.computed
+
+    @cached_property
+    def computed(self) -> frozenset[str]:
+        """The buffers that its ops write."""
+        return frozenset(leaf.step.op.dst.name for leaf in self.leaves if isinstance(leaf.step, Compute))
+
+    @cached_property
+    def sums(self) -> tuple[str, ...]:
+        """The buffers that its products add in."""
+        ops = (leaf.step.op for leaf in self.leaves if isinstance(leaf.step, Compute))
+        return tuple(dict.fromkeys(op.dst.name for op in ops if isinstance(op, MatmulTiles)))
 
     @cached_property
     def buffers(self) -> tuple[str, ...]:

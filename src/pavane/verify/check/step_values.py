@@ -7,6 +7,7 @@ strip that a loop completes. Every element that a step reads and every region th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -34,7 +35,7 @@ from pavane.ir.walk import operands, window_guard, window_spans
 from pavane.reject import MeaningRefused, OrderRefused, OutsideFragment
 from pavane.verify.check.inequalities import Counted, never_negative
 from pavane.verify.check.section import Actor, Leaf, Section
-from pavane.verify.check.terms import COL, MAX_TERM_NODES, ROW, ZERO_TERM, bounded, element, size_of
+from pavane.verify.check.terms import COL, MAX_TERM_NODES, ROW, ZERO_TERM, Effort, element, size_of
 from pavane.verify.check.values import (
     Computed,
     Evidence,
@@ -58,12 +59,18 @@ class Shared:
 
     section: Section
     leaders: dict[str, Actor]
+    effort: Effort
     tokens: dict[tuple[str, int], Value | None] = field(default_factory=dict)
     evidence: Evidence = field(default_factory=Evidence)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def variable(self) -> str:
         return f"%k{next(self.numbers)}"
+
+    def afford(self, value: Value | None, where: str) -> None:
+        """Refuse to go on with a value for which there is no effort left."""
+        for part in () if value is None else (value.base, *value.addends):
+            self.effort.spend(part.body if isinstance(part, Strip) else part, where)
 
 
 @dataclass
@@ -85,7 +92,7 @@ class Buffers:
 
 def ordinal(actor: Actor, leaf: Leaf, kind: type, fifo: str) -> int:
     """The number of a step among its process's steps of that kind on a FIFO."""
-    return actor.uses(kind, fifo).index(leaf)
+    return bisect_left(actor.uses(kind, fifo), leaf.index, key=lambda step: step.index)
 
 
 def do(shared: Shared, place: Place, buffers: Buffers) -> None:
@@ -164,6 +171,7 @@ def _push(shared: Shared, place: Place, name: str, value: Value | None) -> None:
     if leader is not None and place.actor is not leader:
         return
     done = None
+    shared.afford(value, place.where)
     if value is not None:
         done = replace(value, base=value.term(place.where), addends=())
         done = done if leader is None else done.substituted(_own_coordinate(shared, leader, name))
@@ -183,6 +191,7 @@ def _store(shared: Shared, place: Place, step: Store, buffers: Buffers) -> None:
     value = buffers.held.get(step.fifo)
     if value is None:
         raise MeaningRefused(f"{step.fifo} is stored, but nothing known has been written to it", where=place.where)
+    shared.afford(value, place.where)
     shape = shared.section.formals[step.tensor].shape
     rows, cols = window_spans(step.window, shape)
     counted = (Counted(LV_GEN_ROW, rows), Counted(LV_GEN_COL, cols))
@@ -211,7 +220,8 @@ def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> Non
     known = {name: value.term(where) for name, value in values.items()}
     _affordable(op.expr, known, where)
     expr = substitute(_renamed(op.expr, fresh), _inside(op))
-    term = bounded(replace_operands(expr, lambda a: element(known[a.name], *a.index)), where)  # type: ignore[arg-type]
+    term = replace_operands(expr, lambda a: element(known[a.name], *a.index))  # type: ignore[arg-type]
+    shared.effort.spend(term, where)
     held = Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols)
     value = Value(term, (), Piece(op.dst.row, rows), Piece(op.dst.col, cols), op.guard, held=held)
     before = buffers.own.get(op.dst.name)
@@ -289,7 +299,7 @@ def _matmul(shared: Shared, place: Place, op: MatmulTiles, buffers: Buffers) -> 
         element(known[name], row.substitute(local), col.substitute(local))
         for name, (row, col) in ((op.a.name, a_at), (op.b.name, b_at))
     )
-    addend = _contraction(place, op.k, fresh, bounded(Fn("mul", (left, right)), where))
+    addend = _contraction(place, op.k, fresh, shared.effort.spend(Fn("mul", (left, right)), where))
     rows, cols = Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols)
     if onto.rows is not None and onto.addends and (onto.rows, onto.cols) != (rows, cols):
         raise OutsideFragment(f"{op.dst.name} is added to in two different regions", where=where)

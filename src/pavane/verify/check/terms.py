@@ -6,12 +6,17 @@ captures.
 
 `normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies
 index expressions over the domain (a variable or a floor with one possible value becomes that value), writes a
-reduction of one term as that term, x - x as 0, exp(0) and x / x as 1 where x is never 0, and drops a dtype that an
-operator other than `cast` carries (it says nothing). Equal normal forms are equal functions over the reals; the
+reduction of one term as that term, x - x as 0, exp(0) and x / x as 1 where x is never 0, and drops what says nothing of
+the value: a dtype that an operator other than `cast` carries, and the range in which an index read at run time is said
+to be (`bounds` shows that it is). Equal normal forms are equal functions over the reals; the
 converse is not claimed.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 
 from pavane.ir.expr import COMMUTATIVE, At, Const, Expr, Fn, Index, Indirect, Reduce, Var, children, substitute
 from pavane.ir.quasi import Domain, Floor, Quasi, lower, quasi, upper
@@ -19,26 +24,51 @@ from pavane.reject import OutsideFragment
 
 ROW, COL = "%r", "%c"
 ZERO_TERM = Const(0.0)
-MAX_TERM_NODES = 20_000
+MAX_TERM_NODES, MAX_PROGRAM_NODES = 1 << 13, 1 << 18
+
+
+@dataclass
+class Effort:
+    """How many nodes the terms of a program may still have: its steps make them, and a store compares one."""
+
+    nodes: int = MAX_PROGRAM_NODES
+
+    def spend(self, term: Expr, where: str) -> Expr:
+        """The term, unless it, or all of the program's together, are too large to be worked with in bounded time."""
+        size = size_of(term)
+        self.nodes -= size
+        if size > MAX_TERM_NODES:
+            raise OutsideFragment(
+                "the value of a buffer is too large an expression", where=where, available=f"{MAX_TERM_NODES} nodes"
+            )
+        if self.nodes < 0:
+            raise OutsideFragment(
+                "the values of all buffers are too large", where=where, available=f"{MAX_PROGRAM_NODES} nodes a program"
+            )
+        return term
 
 
 def size_of(term: Expr) -> int:
-    """Nodes of a term, counted without recursion."""
+    """Nodes of a term and terms of its index expressions, counted without recursion."""
     stack, count = [term], 0
     while stack:
         node = stack.pop()
-        count += 1
+        count += 1 + sum(_index_size(index) for index in _indices(node))
         stack.extend(children(node))
     return count
 
 
-def bounded(term: Expr, where: str) -> Expr:
-    """The term, unless it has grown too large to be compared in bounded time."""
-    if size_of(term) > MAX_TERM_NODES:
-        raise OutsideFragment(
-            "the value of a buffer is too large an expression", where=where, available=f"{MAX_TERM_NODES} nodes"
-        )
-    return term
+def _indices(node: Expr) -> tuple[Index, ...]:
+    if isinstance(node, At):
+        return node.index
+    return (node.value,) if isinstance(node, Var) else (node.extent,) if isinstance(node, Reduce) else ()
+
+
+@lru_cache(maxsize=4096)
+def _index_size(index: Index) -> int:
+    if isinstance(index, Indirect):
+        return sum(_index_size(q) for q in index.index)
+    return sum(1 + _index_size(atom.numerator) if isinstance(atom, Floor) else 1 for _, atom in index.terms)
 
 
 def element(term: Expr, row: Quasi, col: Quasi) -> Expr:
@@ -65,7 +95,7 @@ def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
         return At(term.name, tuple(_index(i, domain) for i in term.index), term.next)
     if isinstance(term, Fn):
         args = tuple(normal(a, domain, depth) for a in term.args)
-        ordered = tuple(sorted(args, key=repr)) if term.op in COMMUTATIVE else args
+        ordered = tuple(sorted(args, key=_order)) if term.op in COMMUTATIVE else args
         return _constant(term.op, args) or Fn(term.op, ordered, term.dtype if term.op == "cast" else "")
     var = f"%b{depth}"
     extent = simplify(term.extent, domain)
@@ -74,6 +104,13 @@ def normal(term: Expr, domain: Domain, depth: int = 0) -> Expr:
     inside = domain.with_loop(var, extent)
     body = substitute(term.body, {term.var: quasi(var)})
     return Reduce(term.kind, var, extent, normal(body, inside, depth + 1))
+
+
+@lru_cache(maxsize=MAX_TERM_NODES)
+def _order(term: Expr) -> str:
+    """By what arguments are ordered: as short for a large term as for a small one."""
+    inside = "".join(_order(child) for child in children(term))
+    return sha256(f"{_head(term)!r}{inside}".encode()).hexdigest()
 
 
 def _constant(op: str, args: tuple[Expr, ...]) -> Const | None:
@@ -92,9 +129,10 @@ def _constant(op: str, args: tuple[Expr, ...]) -> Const | None:
 def _index(index: Index, domain: Domain) -> Index:
     if isinstance(index, Quasi):
         return simplify(index, domain)
-    return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), index.lo, index.hi)
+    return Indirect(index.tensor, tuple(simplify(q, domain) for q in index.index), 0, 0)
 
 
+@lru_cache(maxsize=4096)
 def simplify(value: Quasi, domain: Domain) -> Quasi:
     """An equal expression on the domain: variables and floors with one possible value replaced by it."""
     total_ = quasi(value.const)

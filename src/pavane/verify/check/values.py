@@ -201,3 +201,11 @@ class Evidence:
     stores: list[Stored] = field(default_factory=list)
     computes: list[Computed] = field(default_factory=list)
     sums: list[Summed] = field(default_factory=list)
+
+    @cached_property
+    def regions(self) -> dict[str, list[Write]]:
+        """All writes, by buffer; for a walk that is over."""
+        found: dict[str, list[Write]] = {}
+        for write in self.writes:
+            found.setdefault(write.name, []).append(write)
+        return found
