@@ -110,6 +110,12 @@ def tensor_bytes(tensor: Tensor, program: Program) -> int:
     return prod(shape[:-1]) * row_bytes(tensor.dtype, shape[-1])
 
 
+def _whole_rows(slot: Slot) -> list[tuple[Space, np.ndarray]]:
+    """The bytes of a slot in local memory."""
+    size = row_bytes(slot.dtype, slot.width)
+    return [(space, np.arange(address, address + size)) for space, address in slot.rows]
+
+
 class Machine:
     """All state of a run. `launch` runs one epoch under a policy that picks among the tasks that may go on."""
 
@@ -308,8 +314,8 @@ class Machine:
         if slot.alias:
             slot.rows = [None] * len(slot.rows)
         elif self.numbers:
-            for space, address in slot.rows:
-                space.owner[address : address + row_bytes(slot.dtype, slot.width)] = -1
+            for space, covered in _whole_rows(slot):
+                space.owner[covered] = -1
         self._flag(i, queue, write=True)
 
     def _push(self, i: int, action: Action) -> None:
@@ -320,6 +326,10 @@ class Machine:
             raise Fault(f"multicast: {who} hands over a slot of {queue.fifo.name} that nothing was put into")
         self._require_ended(i, queue.fifo.name, (Load, Send))
         self._flag(i, queue, write=True)
+        if self.numbers and not queue.filling.alias:  # who had it may have left anything in the rest of it
+            self._note(i, action, [(*row, True, -1) for row in _whole_rows(queue.filling)])
+        elif not queue.filling.alias:
+            self._replay(i, action)
         queue.reserved = False
         queue.pushed += 1
         queue.push_clocks.append(self.clocks[i].copy())
