@@ -32,7 +32,7 @@ from pavane.reject import SpatialReject
 from pavane.sim import simulate
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.decoder import DecoderConfig
 
 CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
 SIMULATED = ("ms", "DRAM MB", "DRAM/weights", "DRAM/(weights+cache)")

@@ -13,7 +13,9 @@ narrow models q, k and v over 1,024 too: so many that each fills the chip); the 
 
 Right: what was chosen is not slower; two that are within 0.5 % of each other count as right and are also counted by
 themselves. What cannot be the other way (no memory, no counters) is no comparison. Simulated cycles are without the
-launch. The table goes to OUT.md, every comparison to OUT.json.
+launch. Where a chip has no right example of `pack` taken, or of not taken, more runs are looked through, by prediction,
+until one is found: the same products over 1 to 512 rows, and q, k and v of other contracts and weights. The table goes
+to OUT.md, every comparison to OUT.json.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from msgspec.structs import replace
 from pavane import api
 from pavane.ir.digest import digest
 from pavane.ir.program import Join, Program, Shape
+from pavane.ir.types import Contract, StoredWeights
 from pavane.passes.adjacent import ADJACENT, by_itself
 from pavane.passes.compose import compose
 from pavane.passes.forward import Forwarded, forward, with_copies
@@ -45,13 +48,15 @@ from pavane.reject import SpatialReject
 from pavane.sim import simulate
 from pavane.targets.descriptor import SpatialTarget, target_digest
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderConfig
+from pavane.tensor_graph.decoder import DecoderConfig
 from pavane.tensor_graph.graph import Graph
 
 CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
 PASSES = ("pack", "channels", "forward", "fuse_readers")
 _VOCABULARY, _CONTEXT = 2048, 2048
 _MANY_ROWS, _MOST_ROWS, _NARROW = 256, 1024, 1024
+_SEARCHED_ROWS = (1, 8, 64, 128, 512)
+_SEARCHED_DECODERS: tuple[tuple[StoredWeights, Contract], ...] = (("q8_0", "INT8_ACTIVATIONS"), ("bfp8", "FLOAT"))
 _TIE = 0.005
 _NEW_WAVE = 1 << 20  # above all that are
 _RESULTS = Path(__file__).parent / "results" / "joins"
@@ -98,6 +103,9 @@ def main() -> None:
                 for one in _Deciding(source, load_target(chip)).compared(name, arguments.passes.split(",")):
                     print(*name, one.what, f"{one.simulated} {one.simulated_other} right={one.is_right}", flush=True)
                     found.append(one)
+    if "pack" in arguments.passes.split(","):
+        for chip in arguments.chips.split(","):
+            found += _searched(arguments.models.split(","), chip, found)
     write(found, arguments.out)
 
 
@@ -119,15 +127,25 @@ def _arguments() -> argparse.Namespace:
 
 def _sources(config: DecoderConfig) -> Iterator[tuple[str, api.Source]]:
     """One layer of a decoder with its ends, and its independent products over many rows."""
+    yield from _layer(config, "q8_0", "FLOAT")
+    yield from _independent(config, _MANY_ROWS)
+    if config.width <= _NARROW:
+        yield next(_independent(config, _MOST_ROWS))
+
+
+def _layer(config: DecoderConfig, weights: StoredWeights, contract: Contract) -> Iterator[tuple[str, api.Source]]:
+    """One layer of a decoder with its ends."""
     local = tuple(n for n in config.local_layers if n < 1)
     one = replace(config, layers=1, vocabulary=_VOCABULARY, local_layers=local)
     for rows, name in ((1, "decode"), ("rows", "prompt")):
-        yield name, api.decoder(one, stored_weights(one), rows=rows, contract="FLOAT", context=_CONTEXT)
+        yield name, api.decoder(one, stored_weights(one, weights), rows=rows, contract=contract, context=_CONTEXT)
+
+
+def _independent(config: DecoderConfig, rows: int) -> Iterator[tuple[str, api.Source]]:
+    """q, k and v, then gate and up, over so many rows."""
     of_heads = [count * config.head_width for count in (config.heads, config.kv_heads, config.kv_heads)]
-    yield f"q, k, v of {_MANY_ROWS} rows", _products(_MANY_ROWS, config.width, of_heads)
-    yield f"gate, up of {_MANY_ROWS} rows", _products(_MANY_ROWS, config.width, [config.feed_forward] * 2)
-    if config.width <= _NARROW:
-        yield f"q, k, v of {_MOST_ROWS} rows", _products(_MOST_ROWS, config.width, of_heads)
+    yield f"q, k, v of {rows} rows", _products(rows, config.width, of_heads)
+    yield f"gate, up of {rows} rows", _products(rows, config.width, [config.feed_forward] * 2)
 
 
 def _products(rows: int, depth: int, widths: Sequence[int]) -> api.Source:
@@ -138,6 +156,52 @@ def _products(rows: int, depth: int, widths: Sequence[int]) -> api.Source:
         weight = authored.weight(f"w{number}", (depth, width), "bf16")
         authored.output(f"y{number}", authored.matmul(given, weight))
     return api.graph(authored)
+
+
+def _searched(models: Sequence[str], chip: str, found: Sequence[Compared]) -> Iterator[Compared]:
+    """Of each answer of `pack` that has no right example on the chip, the first one; nothing where there is none."""
+    target, here = load_target(chip), [one for one in found if one.join == "pack" and one.chip == chip and one.is_right]
+    missing = {True, False} - {one.is_joined for one in here}
+    for model, program, source in _more_sources(models) if missing else ():
+        for one in _answers(source, target, (model, chip, program), missing):
+            print(
+                model,
+                chip,
+                program,
+                one.what,
+                f"{one.simulated} {one.simulated_other} right={one.is_right}",
+                flush=True,
+            )
+            yield one
+            missing -= {one.is_joined} if one.is_right else set()
+        if not missing:
+            return
+
+
+def _more_sources(models: Sequence[str]) -> Iterator[tuple[str, str, api.Source]]:
+    for model in models:
+        for weights, contract in _SEARCHED_DECODERS:
+            for name, source in _layer(MODELS[model], weights, contract):
+                yield model, f"{name}, {weights}, {contract}", source
+    for rows in _SEARCHED_ROWS:
+        for model in models:
+            for name, source in _independent(MODELS[model], rows):
+                yield model, name, source
+
+
+def _answers(
+    source: api.Source, target: SpatialTarget, name: tuple[str, str, str], missing: set[bool]
+) -> Iterator[Compared]:
+    """The comparisons of `pack` in a program that has, by prediction, an answer that is missing."""
+    try:
+        sections = interleave(source.sections(target), target)
+    except SpatialReject:  # no engine for such weights
+        return
+    packed = pack(sections, target, Planning())
+    joins = (join for section in packed.sections for join in section.shapes[0].joins)
+    if any(join.taken.startswith("at once") in missing for join in joins if join.what.startswith("pack ")):
+        compared = _Deciding(source, target).compared(name, ("pack",))
+        yield from (one for one in compared if one.is_joined in missing)
 
 
 class _Deciding:

@@ -20,6 +20,7 @@ from pavane.passes.forward import Forwarded, forward
 from pavane.passes.fuse_generic import fuse_generic
 from pavane.passes.fuse_readers import fuse_readers
 from pavane.passes.interleave import interleave
+from pavane.passes.memory_beside import require_room
 from pavane.passes.pack import Place, at_place, pack, part_of
 from pavane.passes.persist import persist
 from pavane.passes.place import place
@@ -129,6 +130,7 @@ def compile_sections(
     """
     planning = Planning()
     resident = reside(sections, beside, target, planning) if len(sections) > 1 else Resident(tuple(sections), target)
+    require_room(name, resident.sections, target)
     lying = interleave(resident.sections, resident.target)
     if len(lying) == 1 and lying[0] == sections[0]:
         return run_passes(replace(sections[0], name=name), target, observer)

@@ -13,8 +13,9 @@ from pavane import api
 from pavane.ir.program import Program
 from pavane.sim import simulate
 from pavane.targets.descriptor import SpatialTarget
+from pavane.tensor_graph.decoder_reference import decoder_reference
 from pavane.tensor_graph.graph import Graph
-from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
+from pavane.tensor_graph.q8 import dequantise_q8
 from tests.adjacent import ADJACENT, chip
 from tests.chips.test_decoders_on_chips import centred_relative_rms
 from tests.decoders import compile_decoder, random_weights, run_simulator, stored_dtype, stored_weights

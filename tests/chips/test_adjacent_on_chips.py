@@ -12,7 +12,7 @@ from pavane.ir.types import row_bytes
 from pavane.passes.interleave import interleave
 from pavane.sim import simulate
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
 
 
 def source(config: DecoderConfig, rows: int | str, dtype: str = "q8_0") -> api.Source:

@@ -12,18 +12,22 @@ from pavane.ir.program import LV_ITEM_Y, Load, Program, Symbol, Tensor
 from pavane.ir.quasi import quasi
 from pavane.ir.walk import bodies, leaves
 from pavane.passes.attention import AttentionOp, attention_section
+from pavane.passes.reader_sharing import sharable
 from pavane.pipeline import run_passes
 from pavane.sim import SimResult, Simulator, simulate
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
+from pavane.targets.restrict import restricted
+from pavane.tensor_graph.bound import products_of
 
 CONTEXT = 70
-TOY, N150 = load_target("toy"), load_target("wormhole_n150")
+TOY, N150, XDNA2 = load_target("toy"), load_target("wormhole_n150"), load_target("xdna2")
 CHIPS = {
     "toy": TOY,
     "n150": N150,
     "one site": replace(TOY, grid=replace(TOY.grid, width=1, height=1)),
     "no multicast": replace(TOY, noc=replace(TOY.noc, multicast=False)),
+    "small sites": restricted(TOY, memory_bytes=2048),
     "slow beside the chip": replace(  # so slow everywhere that a site a head pays, and that one reader for two does
         TOY,
         engines=tuple(replace(e, generic_elements_per_cycle=min(1, e.generic_elements_per_cycle)) for e in TOY.engines),
@@ -120,6 +124,33 @@ def test_a_long_cache_is_read_once(chip, figures):
     result = simulate(program, target, symbols={"pos": pos}, functional=False)
     cache, queries = 2 * (pos + 1) * kv_heads * width * 2, heads * width * 4
     assert sum(channel.read_bytes for channel in result.channels) == cache + queries
+
+
+@pytest.mark.parametrize("figures", [(16, 8, 128), (32, 8, 128)])
+def test_small_sites_read_a_long_cache_once_too(figures):
+    """Scores become weights in their place, and one FIFO takes keys and values: so all that share a key have room."""
+    (heads, kv_heads, width), pos = figures, 1024
+    program = run_passes(section(*figures, XDNA2, context=2 * pos), XDNA2)
+    (shape,) = program.shapes
+    assert [fifo.name for fifo in shape.fifos] == ["fQ", "fKV", "fO"]
+    assert "P" not in {carry.name for carry in shape.carries}
+    assert set(products_of(shape, XDNA2)) == {"K", "V"}  # a section's error bound counts both
+    result = simulate(program, XDNA2, symbols={"pos": pos}, functional=False)
+    cache, queries = 2 * (pos + 1) * kv_heads * width * 2, heads * width * 4
+    assert sum(channel.read_bytes for channel in result.channels) == cache + queries
+
+
+def test_a_fifo_that_is_filled_in_two_places_has_one_reader_a_site():
+    (shape,) = section(9, 3, 64, XDNA2, context=2048).shapes
+    assert [one.fifo for one in sharable(shape, XDNA2)] == []
+    (prompt,) = section(9, 3, 64, XDNA2, context=2048, prompt=True).shapes
+    assert [one.fifo for one in sharable(prompt, XDNA2)] == ["fK", "fV"]
+
+
+def test_a_prompt_with_fewer_heads_than_sites_is_cut_into_rows():
+    """3 heads on 64 sites."""
+    (shape,) = run_passes(section(3, 3, 64, N150, prompt=True), N150).shapes
+    assert shape.items.y.evaluate({"rows": 32}) > 1
 
 
 @pytest.mark.parametrize("figures", [(9, 3, 64), (32, 8, 128), (4, 1, 256)])

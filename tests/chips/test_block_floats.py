@@ -33,8 +33,8 @@ from pavane.targets.descriptor import SpatialTarget, target_digest
 from pavane.targets.load import load_target, target_names
 from pavane.tensor_graph.blocks import decode_blocks, encode_blocks
 from pavane.tensor_graph.bound import worst_ratio
+from pavane.tensor_graph.decoder_reference import decoder_reference
 from pavane.tensor_graph.graph import Graph
-from pavane.tensor_graph.reference import decoder_reference
 from tests.checker.editing import refusal, signed
 from tests.chips.test_decoders_on_chips import centred_relative_rms
 from tests.chips.test_sections_in_bounds import SMALL, ratios, small

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from pavane.ir.program import Program
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderConfig
-from pavane.tensor_graph.reference import decoder_reference, dequantise_q8, quantise_q8
+from pavane.tensor_graph.decoder import DecoderConfig
+from pavane.tensor_graph.decoder_reference import decoder_reference
+from pavane.tensor_graph.q8 import dequantise_q8, quantise_q8
 from tests.chips.test_decoders_on_chips import centred_relative_rms
 from tests.chips.test_sections_in_bounds import ratios
 from tests.decoders import compile_decoder, random_weights, run_simulator, stored_dtype, stored_weights

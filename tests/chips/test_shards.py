@@ -22,9 +22,10 @@ from pavane.sim import Simulator, simulate
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.targets.restrict import restricted
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder_reference import decoder_reference
 from pavane.tensor_graph.graph import Graph
-from pavane.tensor_graph.reference import decoder_reference, dequantise_q8, quantise_q8
+from pavane.tensor_graph.q8 import dequantise_q8, quantise_q8
 from tests.checker.editing import refusal, tensor
 from tests.chips.test_decoders_on_chips import centred_relative_rms
 from tests.decoders import random_weights, run_simulator, stored_dtype
@@ -144,6 +145,16 @@ def test_both_costs_are_kept():
     joins = [j for shape in program.shapes for j in shape.joins if j.what.startswith("reside ")]
     assert {j.taken for j in joins} == {"resident on the sites"}
     assert all(j.cycles > 0 and j.other_cycles > 0 for j in joins)
+
+
+def test_a_section_some_of_whose_tensors_are_resident_says_which():
+    """A weight is, its cache is not: what that costs, and what both would."""
+    program = compiled(SMALL, restricted(load_target("toy"), memory_bytes=40960), 1)
+    joins = {j.what: j for shape in program.shapes for j in shape.joins if j.what.startswith("reside ")}
+    join = joins["reside layers.0.k, layers.0.k_cache (k)"]
+    assert (join.taken, join.other) == ("only layers.0.k resident on the sites", "all of them")
+    assert join.cycles > 0
+    assert joins["reside layers.0.k_cache, layers.0.v_cache (attention)"].taken.startswith("beside the chip")
 
 
 # --- what it computes -------------------------------------------------------------------------------------------------

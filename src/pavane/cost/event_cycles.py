@@ -5,7 +5,8 @@
                   rate; on the sites a load of the own copy takes its link only, a store goes to all, one after the
                   other where the network has no multicast; what is sharded goes there and back over half of the grid
     fence         the latency of memory beside the chip
-    compute       the engine's rates; the first value of a carry is written like any other
+    compute       the engine's rates; the first value of a carry is written like any other; in full sync the result
+                  also has to leave the registers
     push, post    the handover, a post
     bind          a request and a new stream's latency
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from pavane.cost.spread import Spread
 from pavane.cost.traffic import Event, Lengths, event_bytes, event_requests, event_runs, event_shards
+from pavane.ir.types import row_bytes
 from pavane.targets.descriptor import SpatialTarget
 
 WAITING = ("reserve", "front", "pop")  # take no time themselves
@@ -54,9 +56,7 @@ def event_cycles(event: Event, lengths: Lengths, *, target: SpatialTarget, sprea
         return 0
     if event.kind == "bind":
         return target.dram.request_cycles + target.dram.latency_cycles
-    if event.kind == "matmul":
-        return _matmul_cycles(event, lengths, target)
-    return _init_cycles(event, lengths, target) if event.kind == "init" else _generic_cycles(event, lengths, target)
+    return _COMPUTE[event.kind](event, lengths, target) + _pack_cycles(event, lengths, target)
 
 
 def transfer(event: Event, lengths: Lengths, target: SpatialTarget, spread: Spread, rate: int = 0) -> Transfer:
@@ -143,6 +143,17 @@ def _init_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
     """Nothing where engines address memory in place: there an accumulator begins in registers."""
     rows, cols = lengths
     return 0 if target.alias else -(-rows * cols // _elements_per_cycle(event.engine, target))
+
+
+_COMPUTE = {"matmul": _matmul_cycles, "init": _init_cycles, "generic": _generic_cycles}
+
+
+def _pack_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
+    """Nothing in half sync, where the result leaves while the next step computes."""
+    if not event.packed_dtype:
+        return 0
+    engine = next(e for e in target.engines if e.name == event.engine)
+    return engine.pack_cycles(lengths[0] * row_bytes(event.packed_dtype, lengths[1]))
 
 
 def _elements_per_cycle(engine: str, target: SpatialTarget) -> int:

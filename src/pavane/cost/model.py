@@ -5,7 +5,8 @@
               time; rows a multiple of a page apart lie in few; large units fill the last round of a turn); the rate is
               that of sites far from the channels, but for blocks that fall on the sites beside theirs (`adjacent`);
               what a worker binds beyond its share, at a site's rate; each bound block starts with a latency
-    noc       bytes of all stores to every site: a multicast holds the links of the whole grid
+    noc       bytes of all stores to every site: a multicast holds the links of the whole grid; and of what is sharded:
+              a message holds its whole way, so few pass at once (`_abreast`)
 
 Where a site has several engines they overlap, as their FIFOs allow, and the section takes as long as `pipeline` says.
 Where it has one, that does all in turn, while the channels serve it: the section takes as long as the busier of the
@@ -21,13 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from math import ceil
+from math import ceil, isqrt
 
 from pavane.cost.adjacent import filled_rounds, own_channel_only
 from pavane.cost.event_cycles import WAITING, event_cycles, site_rate, transfer
 from pavane.cost.pipeline import Timed, pipeline_cycles
 from pavane.cost.spread import Run, Spread, slowest_runs
-from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_channels, total
+from pavane.cost.traffic import Event, Lengths, Turns, event_bytes, event_channels, event_requests, total
 from pavane.ir.program import LV_ITEM_X, LV_ITEM_Y
 from pavane.targets.descriptor import SpatialTarget
 
@@ -99,7 +100,7 @@ def predict(
 @dataclass(frozen=True)
 class _Work:
     """An event in all turns of the slowest worker: its engine's cycles; the bytes that all workers move by it, in one
-    turn from or to so many channels.
+    turn from or to so many channels, or between sites (no channels) so many messages `abreast`.
     """
 
     event: Event
@@ -109,6 +110,7 @@ class _Work:
     channels: int = 0
     bound_bytes: int = 0
     rate: int = 0
+    abreast: int = 1
 
 
 def _of_kinds(events: Sequence[Event], kinds: Mapping[str, str]) -> Iterator[Event]:
@@ -122,15 +124,22 @@ def _work(
     rate = _channel_rate(event, blocks, spread, target)
     cycles = total(event, slowest, partial(event_cycles, event, target=target, spread=spread, rate=rate))
     turns = max(1, total(event, slowest, lambda n: 1))
-    through_memory = event.home == "dram" or (event.home == "sites" and event.kind == "store")
-    if event.kind not in ("load", "bind", "store") or not through_memory:
+    own_copy = event.home == "sites" and event.kind == "load"
+    if event.kind not in ("load", "bind", "store") or own_copy:
         return _Work(event, cycles, turns)
     moved = _bytes_of_all(event, everyone, blocks, spread)
-    if event.home == "sites":
-        return _Work(event, cycles, turns, moved)
+    if event.home != "dram":
+        return _Work(event, cycles, turns, moved, abreast=_abreast(event, target))
     bound = total(event, slowest, partial(event_bytes, event)) if event.kind == "bind" else 0
     moved = filled_rounds(moved, event, _sizes(blocks), spread, target)
     return _Work(event, cycles, turns, moved, _channels_at_once(event, blocks, spread, target), bound, rate)
+
+
+def _abreast(event: Event, target: SpatialTarget) -> int:
+    """Messages between sites that pass at once: of what is sharded half a square grid's side (9 to 16 were simulated
+    on 48 x 24 sites, where their ways have 24 links on average), and two in any grid.
+    """
+    return max(2, isqrt(target.sites) // 2) if event.home == "sharded" else 1
 
 
 def _channel_rate(event: Event, blocks: dict[str, Blocks], spread: Spread, target: SpatialTarget) -> int:
@@ -195,8 +204,8 @@ def _busy(work: Sequence[_Work], spread: Spread, target: SpatialTarget) -> dict[
         busy[w.event.engine] = busy.get(w.event.engine, 0) + w.cycles
     stalled = sum(w.turns for w in work if w.event.kind == "bind") * target.dram.latency_cycles
     busy[DRAM] = _streaming_cycles([w for w in work if w.channels], spread, target) + stalled
-    sent = sum(w.moved_bytes for w in work if not w.channels)
-    return {**busy, NOC: -(-sent // target.noc.bytes_per_cycle)} if sent else busy
+    sent = sum(-(-w.moved_bytes // (w.abreast * target.noc.bytes_per_cycle)) for w in work if not w.channels)
+    return {**busy, NOC: sent} if sent else busy
 
 
 def _dram_bytes(work: Sequence[_Work]) -> int:
@@ -254,9 +263,16 @@ def _timed(
     own = max(1, total(w.event, slowest, partial(event_bytes, w.event)))
     moved = -(-event_bytes(w.event, lengths) * w.moved_bytes // own)
     if w.event.home != "dram":
+        shared = -(-moved // (w.abreast * target.noc.bytes_per_cycle))
         return Timed(
-            found.request_cycles, found.link_cycles, -(-moved // target.noc.bytes_per_cycle), found.way_cycles, True
+            found.request_cycles, found.link_cycles, shared, found.way_cycles, network=True, apart_cycles=shared
         )
     shared = -(-moved // (w.channels * w.rate)) + ceil(moved * beside / (target.dram.channels * target.dram.far_rate))
-    latency = found.way_cycles + target.dram.latency_cycles
-    return Timed(found.request_cycles, found.link_cycles, shared, latency, meanwhile_cycles=found.meanwhile_cycles)
+    return Timed(
+        found.request_cycles,
+        found.link_cycles,
+        shared,
+        found.way_cycles + target.dram.latency_cycles,
+        meanwhile_cycles=found.meanwhile_cycles,
+        apart_cycles=-(-shared // max(1, event_requests(w.event, lengths, target))),
+    )

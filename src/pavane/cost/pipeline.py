@@ -35,7 +35,7 @@ SLOTS, MOST_SLOTS = 2, 4
 
 @dataclass(frozen=True)
 class Timed:
-    """What one turn of an event takes."""
+    """What one turn of an event takes. `apart_cycles`: how far it lets workers go apart, one request of each."""
 
     busy_cycles: int
     own_cycles: int = 0
@@ -43,6 +43,7 @@ class Timed:
     latency_cycles: int = 0
     network: bool = False
     meanwhile_cycles: int = 0
+    apart_cycles: int = 0
 
 
 Cost = Callable[[Event, Lengths], Timed]
@@ -265,8 +266,8 @@ class _Fifo:
 class _Taken:
     """Until when channels and network have bytes of all workers to move.
 
-    At first all workers ask at once. What has served them one after the other lets them go as far apart, and so far
-    apart they come to what follows, this one last.
+    At first all workers ask at once. Their requests are served in turn, so the last ones of all end one after the
+    other: so far apart the workers come to what follows, this one last.
     """
 
     def __init__(self) -> None:
@@ -276,7 +277,7 @@ class _Taken:
     def until(self, timed: Timed, now: int) -> int:
         """When this worker's bytes of a transfer asked for now have passed, after all others'."""
         begins = max(self._until[timed.network], now - self._apart)
-        self._apart = max(self._apart, timed.shared_cycles)
+        self._apart = max(self._apart, timed.apart_cycles)
         self._until[timed.network] = max(now, begins + timed.shared_cycles)
         return max(now + timed.own_cycles, self._until[timed.network])
 

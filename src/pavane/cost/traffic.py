@@ -47,6 +47,7 @@ from pavane.ir.types import row_bytes
 from pavane.ir.walk import bodies, leaves, named
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
 from pavane.targets.fidelity import buffer_bits
+from pavane.targets.registers import fits_registers
 
 Kind = Literal["load", "bind", "store", "fence", "reserve", "push", "front", "pop", "wait", "init", "matmul", "generic"]
 _HANDOVERS: dict[type, Kind] = {Reserve: "reserve", Push: "push", Front: "front", Pop: "pop"}
@@ -69,7 +70,8 @@ class Event:
     `weights`: engine cycles * elements/cycle of a Generic per point, outside and inside its reduction. `line`: elements
     from one row of a window to the next. `items`: the item variables that the window moves with. `home`: where the
     tensor of a load or store lies (`shard_bytes`: in such blocks; `unit_bytes`: so many neighbouring bytes in one DRAM
-    channel, 0: as the chip does it); of a fence, "sites" when it ends nothing that goes to DRAM.
+    channel, 0: as the chip does it); of a fence, "sites" when it ends nothing that goes to DRAM. `packed_dtype`: of a
+    result in full sync, which leaves the registers before the engine goes on.
     """
 
     kind: Kind
@@ -87,6 +89,7 @@ class Event:
     shard_bytes: int = 0
     loops: tuple[int, ...] = ()
     unit_bytes: int = 0
+    packed_dtype: str = ""
 
 
 Lengths = tuple[int, ...]
@@ -101,7 +104,7 @@ def expected_values(program: Program) -> dict[str, int]:
 def events(shape: Shape, target: SpatialTarget, expected: Mapping[str, int]) -> tuple[Event, ...]:
     """Every step of every stage that takes time."""
     engines = {engine.name: engine for engine in target.engines}
-    reader = _Reading(shape, expected)
+    reader = _Reading(shape, target, expected)
     return tuple(
         event
         for group in shape.groups
@@ -110,9 +113,11 @@ def events(shape: Shape, target: SpatialTarget, expected: Mapping[str, int]) -> 
     )
 
 
-def body_events(shape: Shape, body: tuple[Node, ...], engine: Engine, expected: Mapping[str, int]) -> tuple[Event, ...]:
+def body_events(
+    shape: Shape, body: tuple[Node, ...], engine: Engine, target: SpatialTarget, expected: Mapping[str, int]
+) -> tuple[Event, ...]:
     """The same for one body, taken by itself."""
-    return tuple(_Reading(shape, expected).body(body, engine, ()))
+    return tuple(_Reading(shape, target, expected).body(body, engine, ()))
 
 
 def total(event: Event, turns: Turns, cost: Callable[[Lengths], int]) -> int:
@@ -141,12 +146,21 @@ def lengths_of(event: Event, lengths: Mapping[str, int | None]) -> Lengths:
     return tuple(dim.size if length is None else length for dim, length in zip(event.dims, chosen, strict=True))
 
 
+def engines_in_full_sync(shape: Shape, target: SpatialTarget) -> tuple[str, ...]:
+    """Engines of which a stage is in full sync, or will have to be: an engine's stages become one process."""
+    able = [engine.name for engine in target.engines if "FULL" in engine.windows]
+    stages = (stage for group in shape.groups for stage in group.stages if stage.engine in able)
+    full = (s.engine for s in stages if s.registers == "FULL" or not fits_registers(shape, s, target))
+    return tuple(dict.fromkeys(full))
+
+
 class _Reading:
     """Walks bodies; knows the shape's declarations and the expected values."""
 
-    def __init__(self, shape: Shape, expected: Mapping[str, int]) -> None:
+    def __init__(self, shape: Shape, target: SpatialTarget, expected: Mapping[str, int]) -> None:
         self._dtypes: dict[str, str] = {b.name: b.dtype for b in shape.fifos}
         self._dtypes.update({b.name: b.dtype for b in shape.carries})
+        self._in_full_sync = engines_in_full_sync(shape, target)
         self._fifos = {f.name: f for f in shape.fifos}
         self._formals = shape.formals
         self._open: Home = "sites"  # what the next fence waits for
@@ -185,7 +199,13 @@ class _Reading:
         elif isinstance(step, Reserve | Push | Front | Pop):
             yield Event(_HANDOVERS[type(step)], engine.name, nest, fifo=step.fifo)
         elif isinstance(step, Init):
-            yield Event("init", engine.name, nest, self._carried(step.carry, nest))
+            yield Event(
+                "init",
+                engine.name,
+                nest,
+                self._carried(step.carry, nest),
+                packed_dtype=self._packed(step.carry, engine),
+            )
         elif isinstance(step, Fence):
             yield Event("fence", engine.name, nest, home=self._open)
             self._open = "sites"
@@ -196,12 +216,19 @@ class _Reading:
 
     def _compute(self, op: Generic | MatmulTiles, engine: Engine, nest: tuple[tuple[str, int], ...]) -> Event:
         rows, cols = self._span(op.rows, nest), self._span(op.cols, nest)
+        packed = self._packed(op.dst.name, engine)
         if isinstance(op, MatmulTiles):
             mode = self._mode(op, engine)
-            return Event("matmul", engine.name, nest, (rows, cols, self._span(op.k, nest)), mode=mode)
+            dims = rows, cols, self._span(op.k, nest)
+            return Event("matmul", engine.name, nest, dims, mode=mode, packed_dtype=packed)
         reduces = [e.extent for e in _reductions(op.expr)]
-        depth = Dim(max((self._value(extent) for extent in reduces), default=1))
-        return Event("generic", engine.name, nest, (rows, cols, depth), weights=generic_weights(op.expr, engine))
+        dims = rows, cols, Dim(max((self._value(extent) for extent in reduces), default=1))
+        weights = generic_weights(op.expr, engine)
+        return Event("generic", engine.name, nest, dims, weights=weights, packed_dtype=packed)
+
+    def _packed(self, buffer: str, engine: Engine) -> str:
+        """The type of what leaves the registers before the engine goes on, where it does."""
+        return self._dtypes[buffer] if engine.name in self._in_full_sync else ""
 
     def _carried(self, name: str, nest: tuple[tuple[str, int], ...]) -> tuple[Dim, Dim]:
         """Rows and columns of a carry: those that an op writes at once step as that op does."""
@@ -255,7 +282,7 @@ class _Reading:
 
 def _moves_with(step: Load | Store, var: str) -> bool:
     """Where a window starts at a row that an index names, it moves with everything."""
-    return any(not isinstance(start, Quasi) or start.coefficient(var) != 0 for start in step.window.start)
+    return any(not isinstance(start, Quasi) or var in start.variables() for start in step.window.start)
 
 
 def _filled_from(shape: Shape) -> dict[str, str]:

@@ -3,17 +3,21 @@
 The scores of a whole row stay on the chip: keys come in blocks along LV_KBLOCK, then the row's maximum, the weights
 and their sum, then values in blocks. Query row r is at position `first + r`; it sees j <= first + r (`causal`) and,
 with a window, only j > first + r - window. Which rows of which heads an item takes is `attention_items`': where heads
-share keys and moving them costs anything, so that they are read once for all. Refusals: `NoEngine` from the products.
+share keys and moving them costs anything, so that they are read once for all. Where engines work in local memory, what
+is needed one after the other lies in one place (`Places`): so blocks of keys and values may be longer, and their reader
+waits seldomer for the memory beside the chip. Refusals: `NoEngine` from the products.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from pavane.ir.expr import Expr, Var, fn
 from pavane.ir.program import (
+    LV_ITEM_Y,
     LV_KBLOCK,
     Carry,
     Init,
@@ -32,6 +36,7 @@ from pavane.passes.attention_items import AttentionItems, by_heads, by_members
 from pavane.passes.buffers import usable_bytes
 from pavane.passes.chain import ZERO, Link, Scope, generic, generic_scope, spec_scope
 from pavane.passes.matrix_mode import Ride, choose_mode, tree_of
+from pavane.passes.plans import LARGER
 from pavane.passes.template import (
     COMPUTE,
     READER_A,
@@ -43,6 +48,7 @@ from pavane.passes.template import (
     Operand,
     Part,
     RowBytes,
+    axis,
     compute,
     extents,
     front,
@@ -61,6 +67,16 @@ from pavane.targets.descriptor import SpatialTarget
 from pavane.tensor_graph.fills import known_fill
 
 MASKED = -3.0e38
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Which reader brings the keys, whether one FIFO takes keys and values, and the carry of the weights: that of the
+    scores, or one of their own.
+    """
+
+    reader_of_keys: str
+    one_fifo: bool
+    weights: Literal["S", "P"]
 
 
 class AttentionOp(msgspec.Struct, frozen=True):
@@ -90,12 +106,13 @@ def attention_section(op: AttentionOp, target: SpatialTarget, symbols: Sequence[
     most = upper(op.live, symbols_domain(symbols))
     block = _key_block(op, most, target)
     columns = -(-most // block) * block
-    carried = row_bytes("f32", columns + op.width) + row_bytes(values.a, columns)
+    places = _places(op, scores, values, target, symbols)
+    carried = row_bytes("f32", columns + op.width) + (row_bytes(values.a, columns) if places.weights == "P" else 0)
     row = RowBytes(carried, row_bytes(op.q.dtype, op.width) + row_bytes(op.o.dtype, op.width))
     items = _items(op, row, target, symbols)
-    operands = _operands(op, items, block, _reader_of_keys(op, target, symbols))
-    carries = _carries(op, items, columns, values)
-    parts = _choreography(op, items, block, columns, operands, scores, values, target)
+    operands = _operands(op, items, block, places)
+    carries = _carries(op, items, columns, values, places.weights)
+    parts = _choreography(op, items, block, columns, operands, scores, values, places.weights, target)
     numerics = Numerics(
         accumulator=scores.accumulator,
         operands=(("Q", scores.a), ("K", scores.b), ("V", values.b)),
@@ -126,7 +143,23 @@ def _items(op: AttentionOp, row: RowBytes, target: SpatialTarget, symbols: Seque
     """By members where that moves less: heads share keys, and a binding in place would move nothing anyway."""
     if op.rows == quasi(1) and op.heads > op.kv_heads and not target.alias:
         return by_members(op.heads, op.kv_heads, op.width)
-    return by_heads(row_axis(op.rows, row, target, symbols_domain(symbols)), op.heads, op.kv_heads, op.width)
+    rows = row_axis(op.rows, row, target, symbols_domain(symbols))
+    if not target.alias:  # heads alone may be fewer than sites: `tile` chooses how many rows a site takes
+        rows = axis(op.rows, max(1, rows.size >> LARGER), LV_ITEM_Y, symbols_domain(symbols))
+    return by_heads(rows, op.heads, op.kv_heads, op.width)
+
+
+def _places(op: AttentionOp, scores: Ride, values: Ride, target: SpatialTarget, symbols: Sequence[Symbol]) -> Places:
+    """Weights in the place of scores of their type; keys and values that one reader brings, and that products take
+    alike, through one FIFO, but for blocks of rows: those of one head may have one reader for all (`fuse_readers`).
+    """
+    reader = _reader_of_keys(op, target, symbols)
+    alike = op.k.dtype == op.v.dtype and (scores.a, scores.b) == (values.a, values.b)
+    return Places(
+        reader_of_keys=reader,
+        one_fifo=alike and reader == READER_B and op.rows == quasi(1) and not target.alias,
+        weights="S" if values.a == "f32" and not target.alias else "P",
+    )
 
 
 def _reader_of_keys(op: AttentionOp, target: SpatialTarget, symbols: Sequence[Symbol]) -> str:
@@ -139,24 +172,24 @@ def _reader_of_keys(op: AttentionOp, target: SpatialTarget, symbols: Sequence[Sy
 
 
 def _operands(
-    op: AttentionOp, items: AttentionItems, block: int, reader_of_keys: str
+    op: AttentionOp, items: AttentionItems, block: int, places: Places
 ) -> tuple[Operand, Operand, Operand, Operand]:
     keys = window((block * quasi(LV_KBLOCK), block), (items.kv_head, 1), (0, op.width), row=0)
-    cached = extents(op.live, op.kv_heads, op.width)
+    cached, through = extents(op.live, op.kv_heads, op.width), "KV" if places.one_fifo else ""
     return (
         Operand("Q", op.q, items.shape, items.window),
-        Operand("K", op.k, cached, keys, reader_of_keys),
-        Operand("V", op.v, cached, keys, READER_B),
+        Operand("K", op.k, cached, keys, places.reader_of_keys, through=through),
+        Operand("V", op.v, cached, keys, READER_B, through=through),
         Operand("O", op.o, items.shape, items.window, WRITER),
     )
 
 
-def _carries(op: AttentionOp, items: AttentionItems, columns: int, values: Ride) -> tuple[Carry, ...]:
+def _carries(op: AttentionOp, items: AttentionItems, columns: int, values: Ride, weights: str) -> tuple[Carry, ...]:
     rows = items.rows.size
     return (
         Carry("S", rows, columns, "f32"),
         Carry("mx", rows, 1, "f32"),
-        Carry("P", rows, columns, values.a),
+        *((Carry("P", rows, columns, values.a),) if weights == "P" else ()),
         Carry("l", rows, 1, "f32"),
         Carry("acc", rows, op.width, values.accumulator),
     )
@@ -191,17 +224,18 @@ def _choreography(
     operands: tuple[Operand, ...],
     scores: Ride,
     values: Ride,
+    weights: str,
     target: SpatialTarget,
 ) -> tuple[Part, ...]:
     q, k, v, o = operands
-    scope = generic_scope((q, k, v), items.rows.start)
+    scope = _with_weights_in(weights, generic_scope((q, k, v), items.rows.start))
     rows, real, block_start = items.rows.span, items.guard, block * quasi(LV_KBLOCK)
     keys, live = Span(block_start, block, op.live), Span(quasi(0), columns, op.live)
     guard = (*real, *(span for span in items.kv_guard if span not in real))
     dot = MatmulTiles(
         Ref("S", ZERO, block_start),
-        Ref("fQ"),
-        Ref("fK"),
+        Ref(q.fifo),
+        Ref(k.fifo),
         True,
         rows,
         keys,
@@ -211,8 +245,8 @@ def _choreography(
     )
     sum_values = MatmulTiles(
         Ref("acc"),
-        Ref("P", ZERO, block_start),
-        Ref("fV"),
+        Ref(weights, ZERO, block_start),
+        Ref(v.fifo),
         False,
         rows,
         whole(op.width),
@@ -221,7 +255,8 @@ def _choreography(
         guard,
     )
     mx, p, total, out = _links(op, items.positions)
-    weigh = tuple(generic(link, scope, link.name, rows, live, real) for link in (mx, p, total))
+    steps = (mx, mx.name), (p, weights), (total, total.name)
+    weigh = tuple(generic(link, scope, dst, rows, live, real) for link, dst in steps)
     blocks = op.live.ceil(block)
     item = (
         load(q, target), front(q), On(COMPUTE, (Init("S"),)),
@@ -231,6 +266,11 @@ def _choreography(
         *result(o, generic(out, scope, o.fifo, rows, whole(op.width), real)),
     )  # fmt: skip
     return over_items(items.items, (), item)
+
+
+def _with_weights_in(carry: str, scope: Scope) -> Scope:
+    """The weights are read in this carry."""
+    return Scope(lambda name, r, c: scope.get(carry if name == "P" else name, r, c), scope.variable, scope.first_row)
 
 
 def _spec(op: AttentionOp, items: AttentionItems, operands: tuple[Operand, ...]) -> Spec:

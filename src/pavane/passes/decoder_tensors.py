@@ -16,7 +16,7 @@ from pavane.passes.template import extents
 from pavane.reject import ArgumentReject, ModelReject
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.prompt_rows import prompt_rows
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
 
 CACHE_DTYPE: DType = "f16"
 ROPE_TABLE, LOCAL_ROPE_TABLE = "rope", "local_rope"

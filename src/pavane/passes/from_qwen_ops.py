@@ -12,7 +12,7 @@ f16, bf16, q8_0, and block floats where the target takes them). What an epilogue
 through carries marked `cut`. Sections of different layers have equal shapes; only bindings differ.
 
 Refusals: `ModelReject` (a weight is missing, misshapen or of a type without a product), `ArgumentReject` (rows,
-context), `NoEngine`, `ComposeReject` (weights and caches do not fit beside the chip).
+context), `NoEngine`. Whether it fits the chip is asked where it is known what lies on the sites (`memory_beside`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from pavane.ir.types import Contract
 from pavane.passes.decoder_ends import embedding, logits, rope_tables
 from pavane.passes.decoder_layer import attention_part, feed_forward_part
 from pavane.passes.decoder_tensors import Forward, decoder_context
-from pavane.passes.memory_beside import require_memory
 from pavane.passes.stored_types import require_types
-from pavane.passes.template import symbols_domain
 from pavane.targets.descriptor import SpatialTarget
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
 
 
 def decoder_sections(
@@ -41,9 +39,7 @@ def decoder_sections(
 ) -> Forward:
     """The sections of one epoch: `rows` tokens (1, or the symbol `rows`, 1 to `most_rows`) from `pos` on."""
     d = decoder_context(config, weights, target, rows, contract, context, most_rows)
-    caches = (d.cache(layer, which) for layer in range(config.layers) for which in ("k", "v"))
     require_types(config.name, d.weights.values(), target)
-    require_memory(config.name, (*d.weights.values(), *caches), symbols_domain(d.symbols), target)
     gathered, hidden = embedding(d)
     sections = [*rope_tables(d), gathered]
     for layer in range(config.layers):

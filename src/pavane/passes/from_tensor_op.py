@@ -9,8 +9,7 @@
 
 Numerics are fixed here. Integers ride on the cheapest mode that multiplies them in full; a product is claimed exact
 only while its operands fit that mode and K * max|a| * max|b| fits the accumulator (`matrix_mode.is_exact`). Refuses
-with `NoEngine` when no mode or no engine takes the types, with `ComposeReject` when the op's tensors alone do not fit
-the memory beside the chip.
+with `NoEngine` when no mode or no engine takes the types.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from pavane.passes.gather import GatherOp as GatherSection
 from pavane.passes.gather import gather_section
 from pavane.passes.linking import link_of, operand_over
 from pavane.passes.matrix_mode import choose_mode
-from pavane.passes.memory_beside import require_memory
 from pavane.passes.rowwise import RowwiseOp, matrix_axes, rowwise_section
 from pavane.passes.stored_types import require_types
 from pavane.passes.streaming import streaming_section
@@ -43,12 +41,6 @@ from pavane.tensor_graph.recognised import Operand as OpOperand
 def from_tensor_op(op: RecognisedOp, target: SpatialTarget) -> Program:
     """The TEMPLATE of one op."""
     require_types(op.name, _tensors(op), target)
-    section = _section(op, target)
-    require_memory(section.name, section.tensors, symbols_domain(section.symbols), target)
-    return section
-
-
-def _section(op: RecognisedOp, target: SpatialTarget) -> Program:
     if isinstance(op, ProductOp):
         return _product(op, target)
     if isinstance(op, RowsOp):

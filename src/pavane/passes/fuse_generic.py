@@ -2,19 +2,15 @@
 
 A carry marked `cut` is written by one Generic and read by the next ones. Where every reader is a Generic of the same
 rows and columns that reads it at its own point, and either only one does or the value costs at most one operator, the
-value's expression takes the carry's place and the carry is gone, if the fused Generic's operands and its result fit
-the engine's register tiles: as many as the widest of their types, and of those that the stage's products accumulate
-in, leaves room for (`Engine.tiles_held`). Steps between the two must leave what the expression reads as it is. A cut
-that cannot be undone stays.
+value's expression takes the carry's place and the carry is gone, if what the fused Generic holds fits the registers
+that its stage computes in (`targets.registers`). Steps between the two must leave what the expression reads as it is. A
+cut that cannot be undone stays. It is tried in half and in full sync, and `full_sync` chooses.
 
 Refuses: OutOfRegisters, where a Generic that nothing cuts further does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import msgspec
 from msgspec.structs import replace
 
 from pavane.ir.expr import At, Expr, Fn, Reduce, names, replace_operands, walk
@@ -27,7 +23,6 @@ from pavane.ir.program import (
     Generic,
     Init,
     Loop,
-    MatmulTiles,
     Node,
     Pop,
     Program,
@@ -37,11 +32,11 @@ from pavane.ir.program import (
     Stage,
 )
 from pavane.ir.quasi import quasi
-from pavane.ir.types import DType
-from pavane.ir.walk import leaves, named, operands, rebuild
+from pavane.ir.walk import leaves, operands, rebuild
+from pavane.passes.full_sync import in_each_window, with_least_cycles
 from pavane.passes.section import section_of, with_section
-from pavane.reject import OutOfRegisters
-from pavane.targets.descriptor import Engine, SpatialTarget
+from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.registers import RegisterWindow, register_window
 
 _POINT = (quasi(LV_GEN_ROW), quasi(LV_GEN_COL))
 
@@ -49,55 +44,15 @@ _POINT = (quasi(LV_GEN_ROW), quasi(LV_GEN_COL))
 def fuse_generic(program: Program, target: SpatialTarget) -> Program:
     """The section without the cuts that can be undone."""
     shape = section_of(program, "FUSED")
+    tried = tuple(_without_cuts(each, target) for each in in_each_window(shape, target))
+    return with_section(program, with_least_cycles(program, tried, target), "FUSED")
+
+
+def _without_cuts(shape: Shape, target: SpatialTarget) -> Shape:
     for carry in shape.carries:
         if carry.cut and carry.dtype == shape.numerics.accumulator:
             shape = _without(shape, carry, target)
-    _require_registers(shape, target)
-    return with_section(program, shape, "FUSED")
-
-
-def _require_registers(shape: Shape, target: SpatialTarget) -> None:
-    for group in shape.groups:
-        for stage in group.stages:
-            registers = _registers(shape, stage, target)
-            for _, step in leaves(stage.body):
-                if isinstance(step, Compute) and isinstance(step.op, Generic) and not registers.hold(step.op):
-                    held, engine = registers.tiles(step.op), registers.engine
-                    raise OutOfRegisters(
-                        "a compute step holds more tiles than the engine's registers",
-                        where=f"section {shape.name}, stage {stage.name}, {step.op.dst.name}",
-                        needed=f"{len(held)} tiles",
-                        available=f"{registers.capacity(held)} of engine {engine.name} of {target.name}",
-                        terms=[f"{name} ({registers.types[name]})" for name in held],
-                        remedy="more register tiles, or an op of fewer operands",
-                    )
-
-
-class Registers(msgspec.Struct, frozen=True):
-    """What a stage keeps in its engine's registers: types of all buffers, and those that its products accumulate in."""
-
-    engine: Engine
-    types: Mapping[str, DType]
-    accumulators: tuple[DType, ...]
-
-    def tiles(self, op: Generic) -> tuple[str, ...]:
-        """The buffers of which a tile is held at once: the result's and the operands'."""
-        return tuple(dict.fromkeys((op.dst.name, *operands(op))))
-
-    def capacity(self, held: tuple[str, ...]) -> int:
-        """How many tiles there are of those types; 0: any number."""
-        return self.engine.tiles_held((*self.accumulators, *(self.types[name] for name in held)))
-
-    def hold(self, op: Generic) -> bool:
-        held = self.tiles(op)
-        return len(held) <= (self.capacity(held) or len(held))
-
-
-def _registers(shape: Shape, stage: Stage, target: SpatialTarget) -> Registers:
-    types = {f.name: f.dtype for f in shape.fifos} | {c.name: c.dtype for c in shape.carries}
-    computes = [step.op for _, step in leaves(stage.body) if isinstance(step, Compute)]
-    accumulators = tuple(types[op.dst.name] for op in computes if isinstance(op, MatmulTiles))
-    return Registers(named(target.engines, stage.engine), types, accumulators)
+    return shape
 
 
 def _without(shape: Shape, carry: Carry, target: SpatialTarget) -> Shape:
@@ -106,7 +61,7 @@ def _without(shape: Shape, carry: Carry, target: SpatialTarget) -> Shape:
     for group in shape.groups:
         stages = []
         for stage in group.stages:
-            body = _undo(stage, carry.name, _registers(shape, stage, target))
+            body = _undo(stage, carry.name, register_window(shape, stage, target))
             done = done or body is not None
             stages.append(stage if body is None else replace(stage, body=body))
         groups.append(replace(group, stages=tuple(stages)))
@@ -115,7 +70,7 @@ def _without(shape: Shape, carry: Carry, target: SpatialTarget) -> Shape:
     return replace(shape, groups=tuple(groups), carries=tuple(c for c in shape.carries if c.name != carry.name))
 
 
-def _undo(stage: Stage, name: str, registers: Registers) -> tuple[Node, ...] | None:
+def _undo(stage: Stage, name: str, window: RegisterWindow) -> tuple[Node, ...] | None:
     """The stage's body with every use of the carry replaced by its value; None where that is not allowed."""
     uses = _uses(stage.body, name)
     if uses is None or len(uses) < 2:
@@ -130,7 +85,7 @@ def _undo(stage: Stage, name: str, registers: Registers) -> tuple[Node, ...] | N
     fused: dict[Node, Node] = {}
     for reader in readers:
         together = _fused(made, reader)
-        if together is None or not registers.hold(together):
+        if together is None or not window.fits(together):
             return None
         fused[Compute(reader)] = Compute(together)
 

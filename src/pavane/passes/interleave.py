@@ -48,7 +48,7 @@ def _units(sections: Sequence[Program], target: SpatialTarget) -> dict[str, int]
     for section in sections:
         (shape,), (instance,) = section.shapes, section.instances
         tensors, bound = {t.name: t for t in section.tensors}, {b.formal: b.tensor for b in instance.bindings}
-        for formal, rows_of_item in _read_by_items(shape):
+        for formal, rows_of_item in read_by_items(shape):
             tensor = tensors[bound[formal.name]]
             if tensor.role == "WEIGHT" and tensor.home == "dram":
                 unit = _unit_bytes(formal, rows_of_item, _product_rate(section, formal.dtype, target), target)
@@ -56,7 +56,7 @@ def _units(sections: Sequence[Program], target: SpatialTarget) -> dict[str, int]
     return {name: unit for name, units in wanted.items() if len(units) == 1 for unit in units if unit}
 
 
-def _read_by_items(shape: Shape) -> Iterator[tuple[Formal, int]]:
+def read_by_items(shape: Shape) -> Iterator[tuple[Formal, int]]:
     """The weights of products that are walked by items along their first dimension; rows of an item where they are
     given (a head), else 0.
     """
@@ -91,15 +91,20 @@ def _unit_bytes(formal: Formal, rows_of_item: int, product_rate: Fraction, targe
     """The unit that is best for the sites beside the channels, or 0 where pages serve all sites as well."""
     *outer, last = (extent.const for extent in formal.shape)
     width, rows = row_bytes(formal.dtype, last), prod(outer)
-    heights = (rows_of_item,) if rows_of_item else tuple((target.tile[1] << n) // 2 for n in range(LARGER + 2))
-    most = usable_bytes(target) * 2 // 5
-    fitting = [h for h in heights if h * width <= most and h * width % target.dram.alignment_bytes == 0]
+    fitting = unit_heights(width, rows_of_item, target)
     if not fitting or not product_rate:
         return 0
     times = {height: _slowest_site(rows, height, width, product_rate, target) for height in fitting}
     best = min(fitting, key=lambda height: (times[height], -height))
     evenly = Fraction(rows * width, target.dram.channels * target.dram.far_rate)
     return best * width if times[best] < evenly else 0
+
+
+def unit_heights(width_bytes: int, rows_of_item: int, target: SpatialTarget) -> list[int]:
+    """Of how many rows a unit may be; `rows_of_item` where that is given, else 0."""
+    heights = (rows_of_item,) if rows_of_item else tuple((target.tile[1] << n) // 2 for n in range(LARGER + 2))
+    most = usable_bytes(target) * 2 // 5
+    return [h for h in heights if h * width_bytes <= most and h * width_bytes % target.dram.alignment_bytes == 0]
 
 
 def _slowest_site(rows: int, height: int, width: int, product_rate: Fraction, target: SpatialTarget) -> Fraction:

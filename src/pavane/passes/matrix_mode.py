@@ -102,9 +102,10 @@ def tree_of(mode: MatrixMode, transposed: bool) -> Tree:
 def is_exact(mode: MatrixMode, k: int, first: Tensor, second: Tensor, output: DType) -> bool:
     """Integers that the operands hold, multiplied in full, whose every partial sum the accumulator holds.
 
-    Only of tensors from outside, whose fills are checked or stated there; what another section made is not claimed.
+    Only of tensors from outside, whose fills are checked or stated there; what another section made is not claimed. Nor
+    is q8_0: its blocks are scales times quants, of which a fill says nothing.
     """
-    if {first.role, second.role} - {"INPUT", "WEIGHT"}:
+    if {first.role, second.role} - {"INPUT", "WEIGHT"} or "q8_0" in (first.dtype, second.dtype):
         return False
     a, b = largest_magnitude(first.fill), largest_magnitude(second.fill)
     if a is None or b is None or mode.accumulator != "f32" or output != "f32":

@@ -32,5 +32,5 @@ def _stages(shape: Shape) -> tuple[Process, ...]:
     for group in shape.groups:
         for stage in group.stages:
             name = stage.name if alone.count(stage.name) == 1 else f"{group.name}.{stage.name}"
-            found.append(Process(name, rect_of(group), stage.engine, stage.body))
+            found.append(Process(name, rect_of(group), stage.engine, stage.body, stage.registers))
     return tuple(found)

@@ -91,14 +91,15 @@ def _possible(
 
 
 def _loads_of_reader(shape: Shape, fifo: Fifo) -> tuple[str, tuple[Load, ...]]:
-    """The engine and the loads that fill a FIFO where its engine only reads; none where it is filled otherwise."""
+    """The engine and the loads that fill a FIFO in one place, where its engine only reads; none otherwise."""
     for group in shape.groups:
         for stage in group.stages:
             steps = [step for _, step in leaves(stage.body)]
             if Push(fifo.name) in steps:
                 loads = tuple(step for step in steps if isinstance(step, Load) and step.fifo == fifo.name)
                 plain = all(isinstance(start, Quasi) for load in loads for start in load.window.start)
-                return stage.engine, loads if plain and _only_reads(shape, stage.engine) else ()
+                once = steps.count(Push(fifo.name)) == 1
+                return stage.engine, loads if once and plain and _only_reads(shape, stage.engine) else ()
     return "", ()
 
 

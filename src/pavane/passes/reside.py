@@ -13,7 +13,8 @@ weights of which rows are picked (an embedding of its own); in each kind the sma
 byte, since each saves the latency of memory beside the chip too. All that fit, the weights of them, or nothing:
 whichever is predicted to take least, a row of each program counted once. Residents take memory from blocks, so less
 than half of what all these tensors take is never sharded; nor is anything where sites reach each other more slowly than
-memory beside the chip, or engines address memory in place.
+memory beside the chip. But what that memory cannot hold comes first: then whichever leaves it least too small. Where
+engines address memory in place nothing is sharded.
 
 Refuses never. The sections are then planned with the memory that the shares leave; a Join in each section that has a
 weight or a cache says what it costs both ways.
@@ -35,7 +36,7 @@ from pavane.ir.types import row_bytes
 from pavane.ir.walk import bodies, leaves
 from pavane.passes.arena import end_of_memory
 from pavane.passes.buffers import aligned, usable_bytes
-from pavane.passes.memory_beside import bytes_at_home, tensor_bytes
+from pavane.passes.memory_beside import bytes_at_home, missing_bytes, tensor_bytes
 from pavane.passes.pack import with_join
 from pavane.passes.planning import Planning
 from pavane.passes.section import with_tensors
@@ -67,15 +68,21 @@ class Resident:
 
 def reside(sections: Sections, beside: Sequence[Sections], target: SpatialTarget, planning: Planning) -> Resident:
     """Decide which tensors are resident."""
-    if target.alias or not _nearer_than_memory(target):
+    programs = beside or (sections,)
+    if target.alias or not (_nearer_than_memory(target) or _missing_bytes(programs, (), target)):
         return Resident(tuple(sections), target)
     everywhere = [*sections, *(section for program in beside for section in program)]
     candidates = _candidates(everywhere, target)
     fitting = _that_fit(candidates, _room(everywhere, target, planning))
     weights = tuple(c for c in fitting if c.tensor.role == "WEIGHT")
-    enough = (c for c in (weights, fitting) if 2 * _bytes_in_all(c) >= _bytes_in_all(candidates))
-    programs = beside or (sections,)
-    chosen = min(((), *enough), key=lambda c: _cycles_a_row(programs, c, _left_by(c, target), planning))
+    too_large = _missing_bytes(programs, (), target) > 0
+    enough = (c for c in (weights, fitting) if too_large or 2 * _bytes_in_all(c) >= _bytes_in_all(candidates))
+
+    def cost(some: Sequence[Candidate]) -> tuple[int, Fraction]:
+        cycles = _cycles_a_row(programs, some, _left_by(some, target), planning)
+        return _missing_bytes(programs, some, target), cycles
+
+    chosen = min(((), *enough), key=cost)
     made = _Making(candidates, chosen, target, _left_by(chosen, target), planning)
     return Resident(tuple(_recorded(section, made) for section in sections), made.left)
 
@@ -153,6 +160,12 @@ def _bytes_in_all(candidates: Sequence[Candidate]) -> int:
     return sum(tensor_bytes(candidate.tensor, _NOTHING) for candidate in candidates)
 
 
+def _missing_bytes(programs: Sequence[Sections], sharded: Sequence[Candidate], target: SpatialTarget) -> int:
+    """What memory beside the chip lacks for the program that needs most of it."""
+    names = frozenset(candidate.tensor.name for candidate in sharded)
+    return max(missing_bytes(program, names, target) for program in programs)
+
+
 def _cycles_a_row(
     programs: Sequence[Sections], chosen: Sequence[Candidate], target: SpatialTarget, planning: Planning
 ) -> Fraction:
@@ -222,11 +235,15 @@ def _recorded(section: Program, made: _Making) -> Program:
         return moved
     resident = made.planning.predicted(with_shards(section, able), made.left)
     beside = made.planning.predicted(section, made.target)
-    if resident is None or beside is None:
+    taken = made.planning.predicted(moved, made.left)
+    if resident is None or beside is None or taken is None:
         return moved
     what = f"reside {', '.join(tensor.name for tensor in able)} ({section.shapes[0].name})"
     if len(here) == len(able):
         return with_join(moved, Join(what, _HERE, resident.cycles, _BESIDE, beside.cycles))
+    if here:
+        some = f"only {', '.join(tensor.name for tensor in here)} {_HERE}"
+        return with_join(moved, Join(what, some, taken.cycles, "all of them", resident.cycles))
     why = ", for want of room" if resident.cycles < beside.cycles else ""
     return with_join(moved, Join(what, _BESIDE + why, beside.cycles, _HERE, resident.cycles))
 

@@ -78,7 +78,10 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 class Operand(msgspec.Struct, frozen=True):
-    """A formal that the section reads or writes through one FIFO: `window` is what one load or store moves."""
+    """A formal that the section reads or writes through one FIFO: `window` is what one load or store moves.
+
+    `through`: what the FIFO is called, where operands that one reader brings one after the other share it.
+    """
 
     formal: str
     tensor: Tensor
@@ -86,10 +89,11 @@ class Operand(msgspec.Struct, frozen=True):
     window: Window
     stage: str = READER_A
     gather: bool = False
+    through: str = ""
 
     @property
     def fifo(self) -> str:
-        return f"f{self.formal}"
+        return f"f{self.through or self.formal}"
 
     @property
     def slot(self) -> tuple[int, int]:
@@ -273,7 +277,7 @@ def template_shape(
         items=items,
         numerics=numerics,
         groups=(Group("all", tuple(Stage(stage, engines[stage], body) for stage, body in bodies if body)),),
-        fifos=tuple(fifo_of(o, target) for o in operands),
+        fifos=tuple({o.fifo: fifo_of(o, target) for o in operands}.values()),
         carries=tuple(carries),
     )
 

@@ -36,6 +36,24 @@ def test_one_tile_product_by_hand(toy: SpatialTarget) -> None:
     assert found.cycles == load + 4 + product + copy + 4 + store  # both loads at once, zeros meanwhile; two handovers
 
 
+def test_a_product_in_full_sync_by_hand(toy: SpatialTarget) -> None:
+    """Zeros, sums and their copy, 4096 bytes each, leave the registers at 16 bytes a cycle before anything else is
+    computed; readers and writers have no registers.
+    """
+    figures = {"full_register_tiles": 8, "pack_bytes_per_cycle": 16}
+    target = replace(toy, engines=tuple(replace(e, **figures) if e.name == "matrix" else e for e in toy.engines))
+    program = matmul(toy, 32, 32, 32).program
+    (shape,) = program.shapes
+    stages = tuple(replace(s, registers="FULL") if s.engine == "matrix" else s for s in shape.groups[0].stages)
+    in_full_sync = replace(shape, groups=(replace(shape.groups[0], stages=stages),))
+    where = blocks(ITEM_Y=(32, 32), ITEM_X=(32, 32))
+    full, half = (
+        predict(events(each, target, expected_values(program)), where, ONE, target) for each in (in_full_sync, shape)
+    )
+    assert dict(full.busy) == {**dict(half.busy), "matrix": dict(half.busy)["matrix"] + 3 * 256}
+    assert full.cycles == half.cycles + 2 * 256 + (32 + 256) - (8 + 2048 // 16 + 100 + 4)  # zeros outlast the loads
+
+
 def test_multicast_saves_dram_bytes_and_costs_sends(toy: SpatialTarget) -> None:
     program = matmul(toy, 64, 32, 64).program
     work = events(program.shapes[0], toy, expected_values(program))

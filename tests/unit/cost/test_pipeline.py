@@ -25,7 +25,7 @@ def compute(nest: Nest, loops: tuple[int, ...], fifo: str = "fA") -> list[Event]
 
 def cost(load: int, product: int, shared: int = 0) -> Callable[[Event, Lengths], Timed]:
     def timed(event: Event, lengths: Lengths) -> Timed:
-        return Timed(3, load, shared, 100) if event.kind == "load" else Timed(product)
+        return Timed(3, load, shared, 100, apart_cycles=shared) if event.kind == "load" else Timed(product)
 
     return timed
 

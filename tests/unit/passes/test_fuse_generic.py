@@ -48,8 +48,8 @@ def test_a_cut_is_undone(before: Program, toy: SpatialTarget) -> None:
     require_right_answer(fuse_generic(before, toy), chain(toy))
 
 
-def with_tiles(target: SpatialTarget, count: int, narrow: int = 0) -> SpatialTarget:
-    figures = {"register_tiles": count, "register_tiles_16_bit": narrow}
+def with_tiles(target: SpatialTarget, count: int, narrow: int = 0, **figures: int) -> SpatialTarget:
+    figures |= {"register_tiles": count, "register_tiles_16_bit": narrow}
     return replace(target, engines=tuple(replace(e, **figures) for e in target.engines))
 
 
@@ -99,6 +99,45 @@ def test_what_nothing_cuts_further_is_refused(before: Program, toy: SpatialTarge
         fused_shape(before, with_tiles(toy, 2))
     assert (caught.value.needed, caught.value.available) == ("3 tiles", "2 of engine matrix of toy")
     assert caught.value.terms == ("t (f32)", "fA (f32)", "fB (f32)")
+
+
+# --- in full sync -----------------------------------------------------------------------------------------------------
+
+
+def registers(shape: Shape) -> dict[str, str]:
+    return {stage.name: stage.registers for group in shape.groups for stage in group.stages}
+
+
+def test_full_sync_where_half_holds_no_op(before: Program, toy: SpatialTarget) -> None:
+    """Three tiles; only the stage that computes changes, and nothing was to be compared."""
+    shape = fused_shape(before, with_tiles(toy, 2, full_register_tiles=4, pack_bytes_per_cycle=16))
+    assert registers(shape) == {"reader_a": "HALF", "reader_b": "HALF", "compute": "FULL", "writer": "HALF"}
+    assert (shape.carries, shape.joins) == ((), before.shapes[0].joins)
+    with pytest.raises(OutOfRegisters) as caught:
+        fused_shape(of_four_tiles(before), with_tiles(toy, 1, full_register_tiles=2, pack_bytes_per_cycle=16))
+    assert (caught.value.needed, caught.value.available) == ("3 tiles", "2 of engine matrix of toy in full sync")
+
+
+@pytest.mark.parametrize(("pack_bytes_per_cycle", "sync"), [(1, "half sync"), (1 << 20, "full sync")])
+def test_full_sync_for_a_cut_where_that_is_predicted_to_be_faster(
+    before: Program, toy: SpatialTarget, pack_bytes_per_cycle: int, sync: str
+) -> None:
+    """The cut carry is set and filled, at an element a cycle; the rest of the chip hardly takes time."""
+    slow = with_tiles(toy, 3, full_register_tiles=4, pack_bytes_per_cycle=pack_bytes_per_cycle)
+    engines = tuple(replace(e, generic_elements_per_cycle=1) if e.name == "matrix" else e for e in slow.engines)
+    target = replace(slow, engines=engines, dram=replace(toy.dram, bytes_per_cycle=1024, latency_cycles=0))
+    target = replace(target, noc=replace(toy.noc, bytes_per_cycle=1024))
+    program = edited(of_four_tiles(before), lambda node: (Init("t"), node) if _makes(node, "t") else (node,))
+    shape = fused_shape(program, target)
+    join = shape.joins[-1]
+    assert (join.what, join.taken) == ("registers", sync)
+    assert join.cycles < join.other_cycles
+    assert [c.name for c in shape.carries] == (["w"] if sync == "full sync" else ["t", "w"])
+    assert registers(shape)["compute"] == ("FULL" if sync == "full sync" else "HALF")
+
+
+def _makes(node, name: str) -> bool:
+    return isinstance(node, Compute) and node.op.dst.name == name
 
 
 def test_only_marked_cuts(before: Program, toy: SpatialTarget) -> None:

@@ -10,7 +10,7 @@ from pavane.ir.digest import graph_digest
 from pavane.ir.program import Program
 from pavane.passes.interleave import interleave
 from pavane.targets.descriptor import SpatialTarget
-from pavane.tensor_graph.forward import DecoderWeights
+from pavane.tensor_graph.decoder import DecoderWeights
 from pavane.tensor_graph.graph import Graph
 from tests.adjacent import chip
 from tests.decoders import expected_weights, stored_dtype

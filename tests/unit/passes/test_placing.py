@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pavane.ir.program import Load, Post, Push, Run, Send, Wait
 from pavane.ir.quasi import quasi
 from pavane.ir.walk import leaves
-from pavane.passes import fuse_readers, place, synthesize_handshakes
+from pavane.passes import fuse_readers, persist, place, synthesize_handshakes
 from pavane.reject import OutOfCounters, TooFewSites
 from pavane.targets.descriptor import SpatialTarget
 from tests.building import SX, SY, X, rect, site
@@ -147,6 +147,16 @@ def test_one_process_an_engine_and_rectangle(toy: SpatialTarget, host: SpatialTa
     assert [worker.body for worker in program.workers] == [(Run(0, name),) for name, _, _ in found]
     merged = after("persist", matmul(host).program, host)
     assert [(p.name, p.rect) for p in merged.shapes[0].processes] == [("core", rect(0, 2, 0, 1))]
+
+
+def test_a_process_works_in_full_sync_where_a_stage_of_it_does(host: SpatialTarget) -> None:
+    program = after("synthesize_handshakes", chain(host).program, host)
+    (shape,) = program.shapes
+    (group,) = shape.groups
+    stages = tuple(replace(s, registers="FULL") if s.name == "compute" else s for s in group.stages)
+    full = replace(program, shapes=(replace(shape, groups=(replace(group, stages=stages),)),))
+    assert [p.registers for p in persist(program, host).shapes[0].processes] == ["HALF"]
+    assert [p.registers for p in persist(full, host).shapes[0].processes] == ["FULL"]
 
 
 def test_fuse_readers_is_a_function_of_the_program(toy: SpatialTarget) -> None:

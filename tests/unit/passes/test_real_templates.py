@@ -11,7 +11,7 @@ from pavane.passes.from_qwen_ops import decoder_sections
 from pavane.passes.from_tensor_op import from_tensor_op
 from pavane.passes.section_shape import section_shape
 from pavane.targets.descriptor import SpatialTarget
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
 from pavane.tensor_graph.front import recognize_stages
 from pavane.tensor_graph.graph import Graph
 from pavane.validate import violations

@@ -13,8 +13,10 @@ from pavane.passes.decoder_tensors import Forward, expected_weights
 from pavane.passes.from_qwen_ops import decoder_sections
 from pavane.reject import ArgumentReject, ModelReject
 from pavane.targets.load import load_target
-from pavane.tensor_graph.forward import DecoderConfig, DecoderWeights
-from pavane.tensor_graph.reference import decoder_reference, dequantise_q8, evaluate_sections, quantise_q8
+from pavane.tensor_graph.decoder import DecoderConfig, DecoderWeights
+from pavane.tensor_graph.decoder_reference import decoder_reference
+from pavane.tensor_graph.q8 import dequantise_q8, quantise_q8
+from pavane.tensor_graph.reference import evaluate_sections
 from pavane.validate import violations
 from tests.tiny_models import rope_frequencies, tiny_config, tiny_gemma
 
