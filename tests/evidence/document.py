@@ -63,11 +63,6 @@ REASONS = (
         "the same by algebra (a softmax less another number; a tensor that a section before copied), another term",
     ),
     (
-        "block floats",
-        "rounds",
-        "a block holds integers below 2 ** its magnitude bits; the checker calls nothing exact that goes through one",
-    ),
-    (
         "wrong list of sites",
         "touches",
         "one section along a list of sites, the next on the rectangle that these sites are",
@@ -75,10 +70,19 @@ REASONS = (
     (
         "",
         "lays out",
-        "the buffers overlap in bytes that one of the sections does not use there; the checker takes buffers whole",
+        "who reserves a slot leaves alone the bytes that a buffer of the other section has there; the checker takes it "
+        "whole",
     ),
-    ("caches", "touches", "the rows that are read lie before those that are written; two sections meet in tensors"),
-    ("", "touches", "only the depth of a FIFO keeps the reader of one section behind the writer of another"),
+    (
+        "",
+        "touches",
+        "two shapes: only the depth of a FIFO keeps the reader of one section behind the writer of another",
+    ),
+    (
+        "",
+        "LV_GEN_COL",
+        "columns of blocks that begin or end inside a block, where nothing comes of it: ir.md forbids it",
+    ),
     ("K order changed", "do not step", "the order of a sum whose left operand was computed: ir.md forbids it"),
     ("exactness past the limit", "", "an odd sum past the limit is possible, and was not drawn"),
     (

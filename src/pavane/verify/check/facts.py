@@ -102,8 +102,8 @@ def _first_local(section: Section, actor: Actor, name: str) -> int:
 
 
 def _done(section: Section, actor: Actor) -> int:
-    """The number of the step at which the last access has ended; a slot delivered by a send is in use until it is
-    pushed.
+    """The number of the step at which the last access has ended; a slot is in use until it is pushed, whoever fills it
+    and whatever is left in the rest of it.
     """
     fences = [leaf.index for leaf in actor.leaves if isinstance(leaf.step, Fence)]
     end = -1
@@ -114,7 +114,7 @@ def _done(section: Section, actor: Actor) -> int:
             end = max(end, later)
         elif isinstance(leaf.step, Compute | Init | Front):
             end = max(end, leaf.index)
-        elif isinstance(leaf.step, Reserve) and not actor.fills(leaf.step.fifo):
+        elif isinstance(leaf.step, Reserve) and section.fifos[leaf.step.fifo].kind != "ALIAS":
             end = max(end, *(p.index - 1 for p in actor.uses(Push, leaf.step.fifo)))
     return end
 

@@ -11,6 +11,7 @@ from pavane.ir.program import (
     LOOP_VARIABLES,
     SITE_X,
     SITE_Y,
+    Carry,
     Compute,
     Generic,
     Init,
@@ -28,7 +29,7 @@ from pavane.ir.program import (
     Window,
 )
 from pavane.ir.quasi import Domain, lower, upper
-from pavane.ir.types import block_elements
+from pavane.ir.types import INTEGER_RANGE, block_elements
 from pavane.reject import OutsideFragment
 from pavane.verify.check.scope import (
     MAX_INT,
@@ -83,10 +84,18 @@ def _buffers(shape: Shape, where: str) -> None:
     for carry in shape.carries:
         _side(carry.rows, carry.cols, carry.dtype, f"{where}, carry {carry.name}")
         integers((carry.address,), f"{where}, carry {carry.name}")
-        if not math.isfinite(carry.initial):
-            raise OutsideFragment("a carry's initial value is not finite", where=f"{where}, carry {carry.name}")
+        _initial(carry, f"{where}, carry {carry.name}")
     for counter in shape.counters:
         admit_counter(counter, f"{where}, counter {counter.name}")
+
+
+def _initial(carry: Carry, where: str) -> None:
+    """Finite, and of an integer type a value of it: only floats round what they are given."""
+    if not math.isfinite(carry.initial):
+        raise OutsideFragment("a carry's initial value is not finite", where=where)
+    limits = INTEGER_RANGE.get(carry.dtype)
+    if limits and not (limits[0] <= carry.initial <= limits[1] and carry.initial.is_integer()):
+        raise OutsideFragment(f"{carry.initial} is no value of {carry.dtype}", where=where)
 
 
 def _side(rows: int, cols: int, dtype: str, where: str) -> None:

@@ -11,7 +11,7 @@ fills.
   the engine makes of it on the way in. Block floats lie only in buffers of engines that take them.
 - *Exact*: all values are integers and every value that an engine can make, partial sums included, is held exactly:
   bound(K terms) = K * max|a| * max|b| <= 2**accumulator_bits; operands fit the mode's operand bits; every buffer and
-  output holds its bound. The initial value of an accumulator is 0.
+  output holds its bound, every carry its initial value. That of an accumulator is 0.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
         _contract(section, product)
     _listed(section, products)
     if section.shape.numerics.exact:
+        for carry in section.shape.carries:
+            _exact_start(section, carry)
         for computed in evidence.computes:
             _exact(section, computed, modes.get(id(computed)), _sums_around(evidence, computed))
         _exact_outputs(section, evidence)
@@ -175,13 +177,16 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
         for ref, taken, full in zip((op.a, op.b), (mode.a, mode.b), mode.bits, strict=True):
             bound = _bound(section, computed.operands[ref.name], computed.place.domain, bits, where)
             _within(bound, min(full, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
-    held = section.buffer(computed.op.dst.name).dtype
     found = sum(_bound(section, t, computed.place.domain, bits, where) for t in computed.result)
-    if held in MAGNITUDE_BITS:  # of each magnitude below, whatever else is in the block
-        found, bits = found + 1, min(bits, MAGNITUDE_BITS[held])
-    else:
-        bits = min(bits, _bits(held, where))
-    _within(found, bits, f"{computed.op.dst.name} ({held})", where)
+    _held(found, bits, section.buffer(computed.op.dst.name).dtype, computed.op.dst.name, where)
+
+
+def _exact_start(section: Section, carry: Carry) -> None:
+    """What an init puts into a carry is there as it is stated. (Every type holds a 0.)"""
+    where = f"{section.where}, carry {carry.name}"
+    found = _bound(section, Const(carry.initial), section.symbols, GENERIC_BITS, where)
+    if found:
+        _held(found, GENERIC_BITS, carry.dtype, carry.name, where)
 
 
 def _copied(section: Section, computed: Computed) -> bool:
@@ -206,6 +211,17 @@ def _bits(dtype: str, where: str) -> int:
     return bits
 
 
+def _held(bound: int, bits: int, dtype: str, what: str, where: str) -> None:
+    """Refuse magnitudes that a type may not hold. A block float holds each below a power of two, whatever else is in
+    the block.
+    """
+    if dtype in MAGNITUDE_BITS:
+        bound, bits = bound + 1, min(bits, MAGNITUDE_BITS[dtype])
+    else:
+        bits = min(bits, _bits(dtype, where))
+    _within(bound, bits, f"{what} ({dtype})", where)
+
+
 def _within(bound: int, bits: int, what: str, where: str) -> None:
     if bound > 1 << bits:
         raise NumericsRefused(
@@ -222,8 +238,7 @@ def _exact_outputs(section: Section, evidence: Evidence) -> None:
         term = stored.value.term(where)
         if not (isinstance(term, At) and _holds(dtype, section.formals[term.name].dtype)):
             bound = _bound(section, term, stored.place.domain, GENERIC_BITS + 8, where)
-            bits = MAGNITUDE_BITS.get(dtype)
-            _within(bound + 1 if bits else bound, bits or _bits(dtype, where), f"the output ({dtype})", where)
+            _held(bound, GENERIC_BITS + 8, dtype, "the output", where)
 
 
 def _bound(section: Section, term: Expr | Strip, domain: Domain, bits: int, where: str) -> int:
