@@ -77,6 +77,7 @@ class Bench:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments, self.probes, self.cases = arguments, Probes(), []
+        self.start_seconds: dict[str, float] | None = None
         self.turns = 3 if arguments.quick else 9
 
     @contextmanager
@@ -148,6 +149,7 @@ def main() -> None:
     if not bench.arguments.no_large:
         _large_model(bench)
     _products(bench)
+    _starts(bench, deployed.path)
     _write(bench)
 
 
@@ -231,6 +233,25 @@ def _products(bench: Bench) -> None:
                 bench.pair(name, ours, theirs, operations, workers, "gemm", dtype=dtype, size=1024)
 
 
+def _starts(bench: Bench, model: Path) -> None:
+    """From exec to the first letter, by `pavane run` on programs, objects and weights that earlier starts left."""
+    if not bench.wanted("second start"):
+        return
+    pavane = Path(sys.executable).with_name("pavane")
+    run = [str(pavane), "run", str(model), "--prompt", "Hi", "--max-tokens", "8"]
+    seconds = []
+    for _ in range(bench.turns + 1):
+        start = time.perf_counter()
+        with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            child.stdout.read(1)
+            seconds.append(time.perf_counter() - start)
+            child.stdout.read()
+        if child.returncode:
+            raise SystemExit(f"a start failed: {' '.join(run)}")
+    bench.start_seconds = _spread(seconds[1:])
+    print(f"{'second start to the first letter':<46} {' '.join(f'{v:.2f}' for v in bench.start_seconds.values())} s")
+
+
 def _has(package: str) -> bool:
     try:
         importlib.metadata.version(package)
@@ -255,6 +276,7 @@ def _write(bench: Bench) -> None:
         "processor": _processor(),
         "versions": {p: importlib.metadata.version(p) for p in packages if _has(p)} | {"llama-cpp-python": llama},
         "cases": bench.cases,
+        "second_start_seconds": bench.start_seconds,
     }
     folder = _HERE / "results"
     folder.mkdir(exist_ok=True)
