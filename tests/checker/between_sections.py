@@ -7,18 +7,38 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pavane.ir.digest import graph_digest
-from pavane.ir.expr import fn
-from pavane.ir.program import Binding, Compute, Node, Post, Program, Rect, Run, Shape, Wait, Worker
+from pavane.ir.expr import at, fn
+from pavane.ir.program import (
+    Binding,
+    Compute,
+    Fifo,
+    Front,
+    Generic,
+    Node,
+    Pop,
+    Post,
+    Process,
+    Program,
+    Push,
+    Rect,
+    Ref,
+    Reserve,
+    Run,
+    Shape,
+    Wait,
+    Worker,
+)
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.walk import substituted
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
-from tests.building import Body, X, rect
+from tests.building import COL, ROW, Body, X, read, rect, whole, window, write
 from tests.checker import editing as e
-from tests.checker.two_sections import twice_on_host, twice_on_toy
+from tests.checker.two_sections import double_shape, twice, twice_on_host, twice_on_toy
 from tests.evidence import bases
 
 TOY, HOST = load_target("toy"), load_target("host", 2)
+ONE_SITE = rect(0, 1, 0, 1)
 Case = tuple[Program, SpatialTarget]
 
 
@@ -80,6 +100,42 @@ def compute_without_start(early: bool, cols: int = 150, second: int = 0) -> Case
     )
     counters = tuple(c for c in made.counters if c.name != "start.matrix")
     return replace(made, workers=tuple(workers), counters=counters), TOY
+
+
+def handed_over(late: bool) -> Case:
+    """The first section's compute hands its result over before or after a slot for reader_b, whose first buffer of the
+    second section lies over the row of the result that nothing is put into.
+    """
+    place, double = window((0, 1), (0, 16), row=0), fn("mul", at("fI", ROW, COL), 2.0)
+    fill = lambda fifo: (Reserve(fifo), Compute(Generic(Ref(fifo), double, whole(1), whole(16))))  # noqa: E731
+    told = (Push("fP"), Push("fO")) if late else (Push("fO"), Push("fP"))
+    bodies = {
+        "reader_a": read("fI", "I", place),
+        "reader_b": (Front("fP"), Pop("fP")),
+        "writer": write("fO", "O", place),
+    }
+    bodies |= {"matrix": (Front("fI"), *fill("fO"), *fill("fP"), Pop("fI"), *told)}
+    second = {"reader_b": bodies["reader_a"], "matrix": (Front("fI"), *fill("fO"), Pop("fI"), Push("fO"))}
+    second |= {"writer": bodies["writer"]}
+    slots = (("fI", 1, 0), ("fP", 1, 64), ("fO", 2, 128)), (("fI", 1, 192), ("fO", 1, 512))
+    shapes = tuple(
+        double_shape(
+            f"double{n}", 1, 16, tuple(Process(engine, ONE_SITE, engine, body) for engine, body in steps.items()),
+            tuple(Fifo(name, "LOCAL", rows, 16, "f32", 1, address) for name, rows, address in slots[n]),
+        ) for n, steps in enumerate((bodies, second))
+    )  # fmt: skip
+    runs = {engine: tuple(Run(n, engine) for n, s in enumerate((bodies, second)) if engine in s) for engine in bodies}
+    workers = tuple(Worker(engine, ONE_SITE, engine, turns) for engine, turns in runs.items())
+    return _apart(twice(TOY, shapes, workers, rows=1, cols=16)), TOY
+
+
+def _apart(made: Program) -> Program:
+    """Both sections double x, each into an output of its own."""
+    x, between, y = made.tensors
+    first, second = made.instances
+    second = replace(second, bindings=(first.bindings[0], second.bindings[1]))
+    made = replace(made, tensors=(x, replace(between, role="OUTPUT", offset=-1), y), instances=(first, second))
+    return replace(made, graph_digest=graph_digest(made))
 
 
 def behind_its_fifos(depth: int) -> Case:

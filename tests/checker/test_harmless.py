@@ -10,13 +10,27 @@ from msgspec.structs import replace
 from pavane import reject
 from pavane.ir.digest import graph_digest
 from pavane.ir.expr import Const, Expr, Reduce, at, fn
-from pavane.ir.program import Binding, Formal, Load, Program, Tensor
+from pavane.ir.program import (
+    Binding,
+    Compute,
+    Formal,
+    Front,
+    Generic,
+    Init,
+    Load,
+    Pop,
+    Program,
+    Push,
+    Ref,
+    Reserve,
+    Tensor,
+)
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import Ints
 from pavane.targets.descriptor import SpatialTarget
 from pavane.targets.load import load_target
 from pavane.verify.check.terms import normal
-from tests.building import COL, ROW, X, shape_of, span, window
+from tests.building import COL, ROW, X, shape_of, span, whole, window
 from tests.checker import between_sections as two
 from tests.checker import editing as e
 from tests.checker.test_forms import DOUBLE, READ, WRITE, loop, program, read, through_a_row
@@ -88,6 +102,20 @@ def _largest(tensor: str) -> Case:
     return replace(made, shapes=(shape,), instances=(instance,), tensors=tensors), TOY
 
 
+def _started(dtype: str, initial: float) -> Case:
+    """O = A + initial, exactly; the initial value is that of a carry."""
+    total = Generic(Ref("fO"), fn("add", at("fA", ROW, COL), at("row", ROW, COL)), whole(8), span(8 * X, 8, 32))
+    steps = loop(Front("fA"), Init("row"), Reserve("fO"), Compute(total), Push("fO"), Pop("fA"))
+    made = e.spec(expr=fn("add", at("A", "i0", "i1"), initial))(program(READ, steps, WRITE))
+    (shape,), (a, out) = made.shapes, made.tensors
+    few, (given, result) = Ints(-3, 3), shape.formals
+    carry = replace(shape.carries[0], dtype=dtype, initial=initial)
+    exact = replace(shape.numerics, exact=True)
+    shape = replace(shape, formals=(replace(given, fill=few), result), carries=(carry,), numerics=exact)
+    made = replace(made, shapes=(shape,), tensors=(replace(a, fill=few), out))
+    return replace(made, graph_digest=graph_digest(made)), TOY
+
+
 PAIRS = {
     "a row filled in another order": Pair(
         _through_a_row(ROTATED, ROTATED), _through_a_row(X, ROTATED), reject.MeaningRefused),
@@ -107,6 +135,8 @@ PAIRS = {
     "a poster that runs ahead": Pair(two.running_ahead(False), two.running_ahead(True), reject.OrderRefused),
     "a slot reserved early": Pair(
         two.compute_without_start(False), two.compute_without_start(True), reject.OrderRefused),
+    "a slot handed over after another": Pair(
+        two.handed_over(late=False), two.handed_over(late=True), reject.OrderRefused),
     "items beyond the tensor": Pair(two.every_other_item(70), two.every_other_item(150), reject.CoverageRefused),
     "two operands that are one tensor": Pair(_largest("a"), _largest("b"), reject.MeaningRefused),
     "a cache read as another view": Pair(
@@ -120,6 +150,10 @@ PAIRS = {
     "a section behind the FIFOs of the one before": Pair(
         two.behind_its_fifos(1), two.behind_its_fifos(2), reject.OrderRefused),
     "an index said to be in another range": Pair(_gather(1), _gather(2), reject.BoundsRefused),
+    "a carry that starts at the most that its type counts to": Pair(
+        _started("bf16", 256.0), _started("bf16", 257.0), reject.NumericsRefused),
+    "a carry that starts at the most of an integer type": Pair(
+        _started("i8", 127.0), _started("i8", 128.0), reject.OutsideFragment),
 }  # fmt: skip
 
 

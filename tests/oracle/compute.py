@@ -277,7 +277,10 @@ class Effects:
         if carry is None:
             raise Fault(f"misuse: {action.step.carry} is no carry")
         box = _box(slot, 0, len(slot.rows), 0, slot.width)
-        box.write(constants(carry.initial))
+        exact = action.context.shape.numerics.exact
+        initial = np.broadcast_to(constants(carry.initial), (len(slot.rows), slot.width))
+        _require_integers(initial["number"], slot.dtype, carry.name)
+        box.write(held(initial, slot.dtype) if exact else initial)
         self.summed.pop((machine.tasks[i].site, action.context.shape.name, carry.name), None)
         return [(box.space, box.covered, True, -1)]
 

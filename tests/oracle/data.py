@@ -88,8 +88,8 @@ def _elements(program: Program, tensor: Tensor, rows: int, symbols: Symbols, dra
 
 
 def _numbers(program: Program, tensor: Tensor, count: int, draw: Draw) -> np.ndarray:
-    """As the tensor's type holds them. Integers in blocks: some blocks have small ones, and what a block does not hold
-    beside its largest is none of the tensor's.
+    """As the tensor's type holds them: an integer that it does not hold is none of the tensor's. Integers in blocks:
+    some blocks have small ones.
     """
     limits = (tensor.fill.lo, tensor.fill.hi) if isinstance(tensor.fill, Ints) else _index_range(program, tensor.name)
     if limits is None and tensor.dtype == "q8_0":
@@ -100,7 +100,7 @@ def _numbers(program: Program, tensor: Tensor, count: int, draw: Draw) -> np.nda
     if block > 1:
         less = _integers((max(limits[0], -3), min(limits[1], 3)), count, draw)
         numbers = np.where(np.repeat(draw.rng.random(count // block) < 0.5, block), less, numbers)
-        numbers[rounded(numbers, tensor.dtype) != numbers] = 0.0
+    numbers[rounded(numbers, tensor.dtype) != numbers] = 0.0
     return numbers
 
 

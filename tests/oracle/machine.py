@@ -29,6 +29,7 @@ from pavane.ir.program import (
     Push,
     Reserve,
     Send,
+    Step,
     Store,
     Tensor,
     Wait,
@@ -36,6 +37,7 @@ from pavane.ir.program import (
 from pavane.ir.types import row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.cells import Cells
+from tests.oracle.chip import steps_of
 from tests.oracle.compute import Effects
 from tests.oracle.expand import Action, Context, Site, Task, sites_of
 from tests.oracle.meaning import extents
@@ -114,6 +116,11 @@ def _whole_rows(slot: Slot) -> list[tuple[Space, np.ndarray]]:
     """The bytes of a slot in local memory."""
     size = row_bytes(slot.dtype, slot.width)
     return [(space, np.arange(address, address + size)) for space, address in slot.rows]
+
+
+def _filled_by(step: Step | str) -> str:
+    """The buffer that a step puts something into."""
+    return step.fifo if isinstance(step, Load) else step.op.dst.name if isinstance(step, Compute) else ""
 
 
 class Machine:
@@ -309,14 +316,30 @@ class Machine:
         queue.reserved, queue.filled = True, False
         if queue.pushed >= queue.fifo.depth:
             self._join(i, queue.pop_clocks[queue.pushed - queue.fifo.depth])
-        slot = queue.filling
+        slot, steps = queue.filling, steps_of(action.context.process.body)
         slot.origin, slot.formal, slot.shown, slot.through = None, "", [0] * len(slot.rows), []
         if slot.alias:
             slot.rows = [None] * len(slot.rows)
-        elif self.numbers:
-            for space, covered in _whole_rows(slot):
-                space.owner[covered] = -1
+        elif all(_filled_by(each) != queue.fifo.name for each in steps):
+            self._note_or_replay(i, action, lambda: self._begun(queue))
         self._flag(i, queue, write=True)
+
+    def _begun(self, queue: Queue) -> list:
+        """Who has a slot may leave anything in the rest of it from its first fill (where another site fills it, from
+        its reserve) to its push: nothing is there.
+        """
+        rows = _whole_rows(queue.filling)
+        for space, covered in rows:
+            space.owner[covered] = -1
+        return [(*row, True, -1) for row in rows]
+
+    def _begun_by(self, i: int, action: Action) -> list:
+        """What a step touches as the first that fills a slot."""
+        name = _filled_by(action.step)
+        if not any(f.name == name and f.kind != "ALIAS" for f in action.context.shape.fifos):
+            return []
+        queue = self.queue(action.context, self.tasks[i].site, name)
+        return self._begun(queue) if queue.reserved and not queue.filled else []
 
     def _push(self, i: int, action: Action) -> None:
         queue, who = self._end(i, action, "push")
@@ -326,10 +349,8 @@ class Machine:
             raise Fault(f"multicast: {who} hands over a slot of {queue.fifo.name} that nothing was put into")
         self._require_ended(i, queue.fifo.name, (Load, Send))
         self._flag(i, queue, write=True)
-        if self.numbers and not queue.filling.alias:  # who had it may have left anything in the rest of it
-            self._note(i, action, [(*row, True, -1) for row in _whole_rows(queue.filling)])
-        elif not queue.filling.alias:
-            self._replay(i, action)
+        if not queue.filling.alias:
+            self._note_or_replay(i, action, lambda: [(*row, True, -1) for row in _whole_rows(queue.filling)])
         queue.reserved = False
         queue.pushed += 1
         queue.push_clocks.append(self.clocks[i].copy())
@@ -422,12 +443,15 @@ class Machine:
                 fresh[thread] = self.async_count[thread]
             space.touch(covered, write, self.clocks[i], thread, fresh[thread], f"a transfer of {self.tasks[i].name}")
 
-    def _access(self, i: int, action: Action) -> None:
+    def _note_or_replay(self, i: int, action: Action, touched: Callable[[], list]) -> None:
         if self.numbers:
-            action.touches = None
-            self._note(i, action, self.effects.run(self, i, action))
+            self._note(i, action, touched())
         else:
             self._replay(i, action)
+
+    def _access(self, i: int, action: Action) -> None:
+        touched = lambda: [*self._begun_by(i, action), *self.effects.run(self, i, action)]  # noqa: E731
+        self._note_or_replay(i, action, touched)
         step = action.step
         if isinstance(step, Compute) and any(f.name == step.op.dst.name for f in action.context.shape.fifos):
             self.queue(action.context, self.tasks[i].site, step.op.dst.name).filled = True
