@@ -14,7 +14,7 @@ narrow models q, k and v over 1,024 too: so many that each fills the chip); the 
 Right: what was chosen is not slower; two that are within 0.5 % of each other count as right and are also counted by
 themselves. What cannot be the other way (no memory, no counters) is no comparison. Simulated cycles are without the
 launch. Where a chip has no right example of `pack` taken, or of not taken, more runs are looked through, by prediction,
-until one is found: the same products over 1 to 512 rows, and q, k and v of other contracts and weights. The table goes
+until one is found: the same products over 1 to 2,048 rows, and q, k and v of other contracts and weights. The table goes
 to OUT.md, every comparison to OUT.json.
 """
 
@@ -55,7 +55,7 @@ CHIPS = ("wormhole_n150", "blackhole_p150", "sn40l", "xdna2")
 PASSES = ("pack", "channels", "forward", "fuse_readers")
 _VOCABULARY, _CONTEXT = 2048, 2048
 _MANY_ROWS, _MOST_ROWS, _NARROW = 256, 1024, 1024
-_SEARCHED_ROWS = (1, 8, 64, 128, 512)
+_SEARCHED_ROWS = (1, 8, 64, 128, 512, 2048)
 _SEARCHED_DECODERS: tuple[tuple[StoredWeights, Contract], ...] = (("q8_0", "INT8_ACTIVATIONS"), ("bfp8", "FLOAT"))
 _TIE = 0.005
 _NEW_WAVE = 1 << 20  # above all that are
