@@ -14,8 +14,8 @@ narrow models q, k and v over 1,024 too: so many that each fills the chip); the 
 Right: what was chosen is not slower; two that are within 0.5 % of each other count as right and are also counted by
 themselves. What cannot be the other way (no memory, no counters) is no comparison. Simulated cycles are without the
 launch. Where a chip has no right example of `pack` taken, or of not taken, more runs are looked through, by prediction,
-until one is found: the same products over 1 to 2,048 rows, and q, k and v of other contracts and weights. The table goes
-to OUT.md, every comparison to OUT.json.
+until one is found: the same products over 1 to 2,048 rows, and q, k and v of other contracts and weights. The table
+goes to OUT.md, every comparison to OUT.json.
 """
 
 from __future__ import annotations
