@@ -81,6 +81,7 @@ class Box:
     def __init__(self, space: Space, bases: tuple[int, ...], col: int, cols: int, dtype: str) -> None:
         self.space = space
         self.dtype = dtype
+        self._unit_bytes = row_bytes(dtype, block_elements(dtype))
         self.cells, self.unit_of, self.units, self.covered, self.whole = _addresses(bases, col, cols, dtype)
         if self.covered.size and (self.covered.min() < 0 or self.covered.max() >= space.size):
             place = f"bytes {self.covered.min()} to {self.covered.max()} of {space.name}"
@@ -88,7 +89,7 @@ class Box:
 
     def present(self) -> np.ndarray:
         """Which elements are there: all bytes of their unit are its own, and it is of the type."""
-        owned = self.space.owner[self.covered].reshape(self.units.size, -1) == self.units[:, None]
+        owned = self.space.owner[self.covered].reshape(-1, self._unit_bytes) == self.units[:, None]
         right = self.space.kind[self.units] == KINDS[self.dtype]
         return (owned.all(1) & right)[self.unit_of]
 
@@ -101,7 +102,7 @@ class Box:
         """Units that lose a byte are gone."""
         if not self.whole:
             raise Fault(f"misuse: a part of a block of {self.dtype} is written in {self.space.name}")
-        self.space.owner[self.covered] = np.repeat(self.units, self.covered.size // self.units.size)
+        self.space.owner[self.covered] = np.repeat(self.units, self._unit_bytes)
         self.space.kind[self.units] = KINDS[self.dtype]
         self.space.value[self.cells] = np.broadcast_to(values, self.cells.shape)
 
