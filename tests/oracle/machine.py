@@ -376,7 +376,7 @@ class Machine:
     def _require_ended(self, i: int, fifo: str, kinds: tuple[type, ...]) -> None:
         """A slot changes hands only after the fence of its transfers (docs/ir.md, Asynchrony)."""
         if any(isinstance(step, kinds) and step.fifo == fifo for step in self.under_way[i]):
-            raise Fault(f"race: {self.tasks[i].name} hands over {fifo} before its transfers have ended")
+            raise Fault(f"misuse: {self.tasks[i].name} hands over {fifo} before its transfers have ended")
 
     def _end(self, i: int, action: Action, end: str) -> tuple[Queue, str]:
         queue = self.queue(action.context, self.tasks[i].site, action.step.fifo)
