@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pavane.cost.spread import Spread
 from pavane.cost.traffic import Event, Lengths, event_bytes, event_requests, event_runs, event_shards
 from pavane.ir.types import row_bytes
+from pavane.ir.walk import named
 from pavane.targets.descriptor import SpatialTarget
 
 WAITING = ("reserve", "front", "pop")  # take no time themselves
@@ -152,9 +153,8 @@ def _pack_cycles(event: Event, lengths: Lengths, target: SpatialTarget) -> int:
     """Nothing in half sync, where the result leaves while the next step computes."""
     if not event.packed_dtype:
         return 0
-    engine = next(e for e in target.engines if e.name == event.engine)
-    return engine.pack_cycles(lengths[0] * row_bytes(event.packed_dtype, lengths[1]))
+    return named(target.engines, event.engine).pack_cycles(lengths[0] * row_bytes(event.packed_dtype, lengths[1]))
 
 
 def _elements_per_cycle(engine: str, target: SpatialTarget) -> int:
-    return next(max(1, e.generic_elements_per_cycle) for e in target.engines if e.name == engine)
+    return max(1, named(target.engines, engine).generic_elements_per_cycle)

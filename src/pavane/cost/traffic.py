@@ -44,7 +44,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Quasi
 from pavane.ir.types import row_bytes
-from pavane.ir.walk import bodies, leaves, named
+from pavane.ir.walk import bodies, leaves, named, parts
 from pavane.targets.descriptor import Engine, MatrixMode, SpatialTarget
 from pavane.targets.fidelity import buffer_bits
 from pavane.targets.registers import fits_registers
@@ -114,10 +114,10 @@ def events(shape: Shape, target: SpatialTarget, expected: Mapping[str, int]) -> 
 
 
 def body_events(
-    shape: Shape, body: tuple[Node, ...], engine: Engine, target: SpatialTarget, expected: Mapping[str, int]
+    shape: Shape, body: tuple[Node, ...], engine: str, target: SpatialTarget, expected: Mapping[str, int]
 ) -> tuple[Event, ...]:
     """The same for one body, taken by itself."""
-    return tuple(_Reading(shape, target, expected).body(body, engine, ()))
+    return tuple(_Reading(shape, target, expected).body(body, named(target.engines, engine), ()))
 
 
 def total(event: Event, turns: Turns, cost: Callable[[Lengths], int]) -> int:
@@ -146,10 +146,10 @@ def lengths_of(event: Event, lengths: Mapping[str, int | None]) -> Lengths:
     return tuple(dim.size if length is None else length for dim, length in zip(event.dims, chosen, strict=True))
 
 
-def engines_in_full_sync(shape: Shape, target: SpatialTarget) -> tuple[str, ...]:
+def _engines_in_full_sync(shape: Shape, target: SpatialTarget) -> tuple[str, ...]:
     """Engines of which a stage is in full sync, or will have to be: an engine's stages become one process."""
     able = [engine.name for engine in target.engines if "FULL" in engine.windows]
-    stages = (stage for group in shape.groups for stage in group.stages if stage.engine in able)
+    stages = (stage for stage in parts(shape) if stage.engine in able)
     full = (s.engine for s in stages if s.registers == "FULL" or not fits_registers(shape, s, target))
     return tuple(dict.fromkeys(full))
 
@@ -160,7 +160,7 @@ class _Reading:
     def __init__(self, shape: Shape, target: SpatialTarget, expected: Mapping[str, int]) -> None:
         self._dtypes: dict[str, str] = {b.name: b.dtype for b in shape.fifos}
         self._dtypes.update({b.name: b.dtype for b in shape.carries})
-        self._in_full_sync = engines_in_full_sync(shape, target)
+        self._in_full_sync = _engines_in_full_sync(shape, target)
         self._fifos = {f.name: f for f in shape.fifos}
         self._formals = shape.formals
         self._open: Home = "sites"  # what the next fence waits for

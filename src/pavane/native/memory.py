@@ -11,6 +11,7 @@ import contextlib
 import math
 import mmap
 from collections.abc import Iterable, Mapping
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -141,18 +142,17 @@ class Memory:
         if not missing:
             return
         sizes = [-(-packed_bytes(t.dtype, *self._rows_and_columns(t)) // _ALIGNMENT) * _ALIGNMENT for t in missing]
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        places = [slice(start, end) for start, end in pairwise(accumulate(sizes, initial=0))]
 
         def fill(arena: np.ndarray) -> None:
-            for tensor, start, size in zip(missing, starts, sizes, strict=True):
+            for tensor, place in zip(missing, places, strict=True):
                 rows, columns = self._rows_and_columns(tensor)
-                source, made = self._bytes[tensor.name], arena[start : start + size]
-                pack_weight(entries[tensor.dtype], tensor.dtype, source, rows, columns, threads, made)
+                source = self._bytes[tensor.name]
+                pack_weight(entries[tensor.dtype], tensor.dtype, source, rows, columns, threads, arena[place])
                 release(source)
 
         arena = self._arena_of_packed(missing, sum(sizes), fill)
-        for tensor, start, size in zip(missing, starts, sizes, strict=True):
-            self._packed[tensor.name] = arena[start : start + size]
+        self._packed.update((t.name, arena[place]) for t, place in zip(missing, places, strict=True))
 
     def _arena_of_packed(self, tensors: list[Tensor], size_bytes: int, fill: Fill) -> np.ndarray:
         """The bytes of these tensors' packed copies: kept ones where they have a place, else in memory."""

@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pavane.ir.types import Q8_BLOCK, row_bytes
+from pavane.ir.types import Q8_BLOCK_BYTES, row_bytes
 from pavane.native.elements import load_raw_lanes
 from pavane.native.kernels_packed import GROUP_ROWS, QUANTS
 from pavane.native.kernels_pairs import GROUP_COLUMNS, TERM_BYTES
 from pavane.native.text import LANES, Code, Module, shuffle
 
 _PARAMETERS = "ptr noalias %out, ptr %in, i64 %first, i64 %last, i64 %rows, i64 %columns"
-_BLOCK_BYTES = Q8_BLOCK + 2
 _INTS = f"<{LANES} x i32>"
 FORM = 1  # of all forms together: another number for any change of the bytes, which files on disk hold
 _LEAST_BYTES = 1 << 20  # a share of work that is worth a thread
@@ -84,13 +83,13 @@ def define_packing(module: Module) -> None:
 def _define_blocks(module: Module, entry: str) -> None:
     code = Code(module, entry, _PARAMETERS, attributes="nounwind")
     blocks = code.value("lshr exact i64 %columns, 5")
-    row_bytes = code.mul(blocks, _BLOCK_BYTES)
+    row_bytes = code.mul(blocks, Q8_BLOCK_BYTES)
     group_bytes = code.mul(row_bytes, GROUP_ROWS)
     with code.loop("%last", start="%first") as group, code.loop(blocks) as block:
         first = code.mul(group, GROUP_ROWS)
         # A row beyond the last repeats it; nothing reads what comes of it.
         rows = [code.least(code.add(first, str(i)), code.sub("%rows", "1")) for i in range(GROUP_ROWS)]
-        offset = code.mul(block, _BLOCK_BYTES)
+        offset = code.mul(block, Q8_BLOCK_BYTES)
         places = [code.at("%in", code.add(code.mul(row, row_bytes), offset)) for row in rows]
         target = code.at("%out", code.mul(group, group_bytes))
         _pack_block(code, places, target, block, blocks)

@@ -69,13 +69,13 @@ class Resident:
 def reside(sections: Sections, beside: Sequence[Sections], target: SpatialTarget, planning: Planning) -> Resident:
     """Decide which tensors are resident."""
     programs = beside or (sections,)
-    if target.alias or not (_nearer_than_memory(target) or _missing_bytes(programs, (), target)):
+    too_large = not target.alias and _missing_bytes(programs, (), target) > 0
+    if target.alias or not (too_large or _nearer_than_memory(target)):
         return Resident(tuple(sections), target)
     everywhere = [*sections, *(section for program in beside for section in program)]
     candidates = _candidates(everywhere, target)
     fitting = _that_fit(candidates, _room(everywhere, target, planning))
     weights = tuple(c for c in fitting if c.tensor.role == "WEIGHT")
-    too_large = _missing_bytes(programs, (), target) > 0
     enough = (c for c in (weights, fitting) if too_large or 2 * _bytes_in_all(c) >= _bytes_in_all(candidates))
 
     def cost(some: Sequence[Candidate]) -> tuple[int, Fraction]:

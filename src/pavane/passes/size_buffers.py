@@ -209,7 +209,7 @@ def _path(body: tuple[Node, ...], wanted: Step) -> list[tuple[Node, ...]]:
 
 def _cycles(shape: Shape, turn: _Turn, target: SpatialTarget, expected: Mapping[str, int], spread: Spread) -> int:
     engine, steps = turn
-    work = body_events(shape, steps, next(e for e in target.engines if e.name == engine), target, expected)
+    work = body_events(shape, steps, engine, target, expected)
     return sum(
         event_cycles(event, tuple(dim.size for dim in event.dims), target=target, spread=spread) for event in work
     )

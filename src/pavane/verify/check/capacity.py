@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from pavane.ir.expr import At, walk
-from pavane.ir.program import Compute, Counter, Generic, Load, Rect, Send, Store
+from pavane.ir.program import Carry, Compute, Counter, Fifo, Generic, Load, Rect, Send, Store
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
@@ -47,15 +47,15 @@ def capacity(section: Section, target: SpatialTarget) -> str:
 
 def memory_map(section: Section) -> tuple[Interval, ...]:
     """(start, end, name) of every buffer that takes local memory, in order of address."""
-    found = []
-    for fifo in section.shape.fifos:
-        if fifo.kind != "ALIAS":
-            found.append(
-                (fifo.address, fifo.address + fifo.depth * fifo.rows * row_bytes(fifo.dtype, fifo.cols), fifo.name)
-            )
-    for carry in section.shape.carries:
-        found.append((carry.address, carry.address + carry.rows * row_bytes(carry.dtype, carry.cols), carry.name))
-    return tuple(sorted(found))
+    fifos = (fifo for fifo in section.shape.fifos if fifo.kind != "ALIAS")
+    buffers: tuple[Fifo | Carry, ...] = (*fifos, *section.shape.carries)
+    return tuple(sorted((*place_of(buffer), buffer.name) for buffer in buffers))
+
+
+def place_of(buffer: Fifo | Carry) -> tuple[int, int]:
+    """The local addresses [start, end) of all slots of a FIFO, or of a carry."""
+    slots = buffer.depth if isinstance(buffer, Fifo) else 1
+    return buffer.address, buffer.address + slots * buffer.rows * row_bytes(buffer.dtype, buffer.cols)
 
 
 def _where(section: Section, actor: Actor, target: SpatialTarget) -> None:

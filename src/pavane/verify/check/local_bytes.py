@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pavane.ir.program import SITE_X, SITE_Y, Fifo, Reserve, Send
+from pavane.ir.program import SITE_X, SITE_Y, Reserve, Send
 from pavane.ir.quasi import Domain, lower, upper
 from pavane.ir.types import block_elements, row_bytes
 from pavane.verify.check.boxes import Box, common_part
+from pavane.verify.check.capacity import place_of
 from pavane.verify.check.inequalities import never_negative
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.values import Piece, Write
@@ -48,10 +49,8 @@ def changes(section: Section, actor: Actor, name: str) -> bool:
 
 def all_bytes(section: Section, name: str) -> Bytes:
     """Those of a buffer that a process changes."""
-    buffer = section.buffer(name)
-    slots = buffer.depth if isinstance(buffer, Fifo) else 1
-    size = slots * buffer.rows * row_bytes(buffer.dtype, buffer.cols)
-    return Bytes(True, buffer.address, buffer.address + size, size)
+    start, end = place_of(section.buffer(name))
+    return Bytes(True, start, end, end - start)
 
 
 def bytes_read(section: Section, writes: Sequence[Write], name: str, sites: Box) -> Bytes | None:
