@@ -79,7 +79,7 @@ def test_a_checker_that_accepts_all_is_found_out(monkeypatch: pytest.MonkeyPatch
     data = artefact_bytes(Artefact(e.signed(broken, TOY), TOY))
     assert examine(data).finding == ""
     monkeypatch.setattr("tests.fuzz.target.check", lambda program, target: None)
-    assert examine(data).finding.startswith("FALSE ACCEPT: misuse")
+    assert examine(data).finding.startswith("FALSE ACCEPT: race")
 
 
 def test_a_process_that_dies_is_a_finding() -> None:

@@ -123,6 +123,8 @@ def _run(
                 if action.touches is not None:
                     action.touches = [(_same(again, space), *rest) for space, *rest in action.touches]
         again.launch(first, policy, numbers=False)
+    if machine.early:
+        raise Fault(machine.early)
 
 
 def _same(machine: Machine, space: Space) -> Space:

@@ -139,6 +139,7 @@ class Machine:
         self.signals: dict[tuple, Signal] = {}
         self.known_signals: dict[tuple, Signal] = {}
         self.async_count = [0] * self.threads
+        self.early = ""  # the first slot that changed hands before its transfers had ended
 
     # --- state that comes to be on first use ---
 
@@ -374,9 +375,11 @@ class Machine:
         queue.pop_clocks.append(self.clocks[i].copy())
 
     def _require_ended(self, i: int, fifo: str, kinds: tuple[type, ...]) -> None:
-        """A slot changes hands only after the fence of its transfers (docs/ir.md, Asynchrony)."""
+        """A slot changes hands only after the fence of its transfers (docs/ir.md, Asynchrony). What comes of it where
+        it does not is a fault of its own, where it shows; `early` is one where nothing else does.
+        """
         if any(isinstance(step, kinds) and step.fifo == fifo for step in self.under_way[i]):
-            raise Fault(f"misuse: {self.tasks[i].name} hands over {fifo} before its transfers have ended")
+            self.early = self.early or f"misuse: {self.tasks[i].name} hands over {fifo} before its transfers have ended"
 
     def _end(self, i: int, action: Action, end: str) -> tuple[Queue, str]:
         queue = self.queue(action.context, self.tasks[i].site, action.step.fifo)
