@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pavane import native
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, at, fn
 from pavane.ir.quasi import quasi
+from pavane.ir.types import INTEGER_RANGE
 from pavane.native.index import lane_offsets
 from pavane.targets.load import load_target
 from tests.building import COL, GEN_K, ROW, span
@@ -89,6 +90,8 @@ def test_ends_of_functions():
     assert np.allclose(run_f32(fn("log", X), tiny), np.log(tiny.astype(np.float64)), rtol=1e-6)
     assert run_f32(fn("tanh", X), np.array([[-50, 0, 50]], F32)).tolist() == [[-1, 0, 1]]
     assert run_f32(fn("erf", X), np.array([[-1e30, 0, 1e30]], F32)).tolist() == [[-1, 0, 1]]
+    far = np.array([[1e9, -1e10, 1e12, -1e20, 3e38]], F32)
+    assert (np.abs([run_f32(fn(op, X), far) for op in ("sin", "cos")]) <= 1).all()
 
 
 def test_rounding_operators():
@@ -101,6 +104,19 @@ def test_rounding_operators():
         2**31 - 1,
         -(2**31),
     ]
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i32"])
+def test_a_cast_saturates_wherever_it_stands(dtype):
+    least, most = INTEGER_RANGE[dtype]
+    x = np.array([[most * 4.0, least * 4.0, 3.7, -3.7]], F32)
+    assert run_f32(fn("mul", fn("cast", X, dtype=dtype), 0.5), x).tolist() == [[F32(most) / 2, least / 2, 1.5, -1.5]]
+
+
+def test_numbers_beyond_f32_are_infinite():
+    x = np.array([[1.0, -2.0]], F32)
+    assert run_f32(fn("min", X, 1e300), x).tolist() == x.tolist()
+    assert run_f32(fn("mul", X, -1e300), x).tolist() == [[-math.inf, math.inf]]
 
 
 # --- random expressions ---------------------------------------------------------------------------------------------

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from pavane import native
+from pavane.ir.expr import at, fn
 from pavane.ir.types import Ints
 from pavane.reject import BoundsRefused, LaunchReject
+from pavane.sim import Simulator
 from pavane.targets.load import load_target
-from tests.engines.native_programs import accepted, as_stored
+from tests.building import COL, ROW
+from tests.engines.native_programs import accepted, as_stored, generic_program
 from tests.engines.sim_programs import gather, growing_cache
 from tests.examples import attention_host, norm_product_host
 
 HOST = load_target("host", 1)
 X = np.ones((2, 64), np.float32)
+TWO = {"x": ("f32", 2, 8), "z": ("f32", 2, 8)}
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -56,6 +62,8 @@ def test_launches_that_are_refused(ready, symbols, inputs, message):
         (lambda w: w.update(g=np.ones(63, np.float32)), "256 bytes"),
         (lambda w: w.update(g=np.ones(64, np.float64)), "float32"),
         (lambda w: w.update(w=w["w"][:, :-1]), "uint8"),
+        (lambda w: w.update(g=[1.0] * 64), "no numpy array"),
+        (lambda w: w.update(g=None), "no numpy array"),
     ],
 )
 def test_weights_that_are_refused(change, message):
@@ -130,6 +138,15 @@ def test_two_programs_share_state(toy):
             assert np.array_equal(first.tensor("cache"), other.tensor("cache"))
             first.launch({"pos": 3, "rows": 1}, {"new": np.ones((1, 24), np.float32)})
             assert (first.tensor("y") == 8).all()
+            with first.memory.lock:
+                waiting = Thread(
+                    target=other.launch, args=({"pos": 0, "rows": 1}, {"new": np.ones((1, 24), np.float32)})
+                )
+                waiting.start()
+                waiting.join(0.2)
+                assert waiting.is_alive()
+            waiting.join()
+            assert (other.tensor("y") == 1).all()
         with pytest.raises(LaunchReject, match="cache is declared differently"):
             native.load(growing_cache(toy, context=40), toy, weights={}, share=first, accept=accepted)
 
@@ -142,6 +159,33 @@ def test_sharing_takes_no_weights():
             native.load(program, HOST, weights=caches, share=first, accept=accepted)
         with pytest.raises(LaunchReject, match="w is not in the other program"):
             native.load(norm_product_host(HOST), HOST, weights={}, share=first, accept=accepted)
+
+
+def test_an_input_may_lie_where_another_goes():
+    """All are copied as they were at the launch."""
+    program = generic_program(HOST, fn("sub", at("x", ROW, COL), at("z", ROW, COL)), TWO, 2, 8)
+    x, z = np.arange(16, dtype=np.float32).reshape(2, 8), np.full((2, 8), 100, np.float32)
+    with native.load(program, HOST, weights={}, accept=accepted) as ready:
+        for swapped in (False, True, True):
+            places = {"x": ready.input("z", {}), "z": ready.input("x", {})} if swapped else {"x": x, "z": z}
+            want = places["x"] - places["z"]
+            ready.launch({}, places)
+            assert np.array_equal(ready.tensor("Y"), want)
+        ready.launch({}, {"x": z, "z": ready.input("x", {})[::-1]})
+        assert np.array_equal(ready.tensor("Y"), z - x[::-1])
+
+
+def test_hidden_elements_are_checked_too():
+    """What a masked array hides is copied with the rest."""
+    program = generic_program(HOST, at("x", ROW, COL), {"x": ("i32", 1, 4)}, 1, 4)
+    tensors = tuple(replace(t, fill=Ints(0, 4)) if t.name == "x" else t for t in program.tensors)
+    program = replace(program, tensors=tensors)
+    ids = np.ma.array([[0, 1, 99, 4]], mask=[[False, False, True, False]], dtype=np.int32)
+    ready = native.load(program, HOST, weights={}, accept=accepted)
+    for engine in (ready, Simulator(program, HOST)):
+        with pytest.raises(LaunchReject, match="from 0 to 99"):
+            engine.launch({}, {"x": ids})
+    ready.close()
 
 
 def test_an_input_that_is_in_place_is_not_copied(ready):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pavane import native
 from pavane.ir.expr import Indirect, at
 from pavane.ir.program import (
+    Carry,
     Compute,
     Front,
     Generic,
@@ -34,6 +35,7 @@ from pavane.native.layout import program_layout
 from pavane.native.lower import lower_program
 from pavane.native.text import Code, Module, halving_sums
 from pavane.reject import OutsideFragment, TargetReject
+from pavane.sim import Simulator
 from pavane.targets.load import load_target
 from tests.building import COL, GEN_K, ROW, K, span, take, whole, window
 from tests.engines.native_programs import accepted, generic_program, product_program
@@ -108,6 +110,20 @@ def test_a_ring_of_bound_addresses():
             assert np.array_equal(ready.tensor("Y"), x[:, 8:])
 
 
+@pytest.mark.parametrize("initial", [2**24 + 1, 2**31 - 1, -(2**31)])
+def test_a_carry_of_integers_begins_with_one_that_no_f32_holds(initial):
+    program = generic_program(HOST, at("c", ROW, COL), {"x": ("f32", 2, 5)}, 2, 19, "i32")
+    shape = program.shapes[0]
+    process = replace(shape.processes[0], body=(Init("c"), *shape.processes[0].body))
+    carry = Carry("c", 2, 19, "i32", float(initial), address=1024)
+    program = replace(program, shapes=(replace(shape, processes=(process,), carries=(carry,)),))
+    given = {"x": np.zeros((2, 5), np.float32)}
+    assert (Simulator(program, HOST).launch({}, given).outputs["Y"] == initial).all()
+    with native.load(program, HOST, weights={}, accept=accepted) as ready:
+        ready.launch({}, given)
+        assert (ready.tensor("Y") == initial).all()
+
+
 def test_the_module_is_a_function_of_the_program():
     for program, target in ((attention_host(HOST), HOST), (matmul_multicast(load_target("toy")), load_target("toy"))):
         layout = program_layout(program, target)
@@ -146,27 +162,36 @@ def test_an_alias_slot_is_bound_as_a_whole():
         native.load(moved, HOST, weights={}, accept=accepted)
 
 
-def test_indices_are_read_out_of_slots_that_one_load_fills():
-    """Where they stand in the slot is that load's to say: of two, it may be either."""
-    operands = {"ids": ("i32", 1, 6), "x": ("f32", 3, 4)}
+def test_indices_are_read_out_of_slots_that_loads_fill_alike():
+    """Where they stand in a slot is its own load's to say."""
     at_index = window((Indirect("ids", (quasi(0), quasi(5)), 0, 3, via="ids"), 1), (0, 4), row=0)
-    program = generic_program(HOST, at("x", 0, COL), operands, 1, 4)
 
-    def gathered(also: tuple[Node, ...]) -> Program:
+    def gathered(also: tuple[Node, ...] = (), dtype: str = "i32") -> Program:
         def change(node: Node) -> tuple[Node, ...]:
             if isinstance(node, Load) and node.fifo == "x":
                 return (replace(node, window=at_index),)
             return (node, *also) if isinstance(node, Pop) and node.fifo == "ids" else (node,)
 
-        return edited(program, "core", change)
+        operands = {"ids": (dtype, 1, 6), "x": ("f32", 3, 4)}
+        return edited(generic_program(HOST, at("x", 0, COL), operands, 1, 4), "core", change)
 
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    with native.load(gathered(()), HOST, weights={}, accept=accepted) as ready:
-        ready.launch({}, {"ids": np.array([[0, 0, 0, 0, 0, 2]], np.int32), "x": x})
-        assert ready.tensor("Y").tolist() == x[2:].tolist()
-    again = (*take("ids", "ids", window((0, 1), (3, 3), row=0)), Pop("ids"))
-    with pytest.raises(OutsideFragment, match="now one load and now another"):
-        native.load(gathered(again), HOST, weights={}, accept=accepted)
+    other = (*take("ids", "ids", window((0, 1), (3, 3), row=0)), Pop("ids"))
+    for also in ((), other):
+        with native.load(gathered(also), HOST, weights={}, accept=accepted) as ready:
+            ready.launch({}, {"ids": np.array([[0, 0, 0, 0, 0, 2]], np.int32), "x": x})
+            assert ready.tensor("Y").tolist() == x[2:].tolist()
+    with pytest.raises(OutsideFragment, match="i32 slots"):
+        native.load(gathered(dtype="f32"), HOST, weights={}, accept=accepted)
+
+
+@pytest.mark.parametrize("inner", [quasi("n"), quasi("n") * 2 + 1])
+def test_rows_as_long_as_a_symbol_says_are_refused(inner):
+    program = generic_program(HOST, at("x", ROW, COL), {"x": ("f32", 2, 4)}, 2, 4)
+    shape = program.shapes[0]
+    formals = tuple(replace(f, shape=(f.shape[0], inner)) if f.name == "x" else f for f in shape.formals)
+    with pytest.raises(OutsideFragment, match="as long as a symbol says"):
+        native.load(replace(program, shapes=(replace(shape, formals=formals),)), HOST, weights={}, accept=accepted)
 
 
 def test_what_would_round_an_operand_is_refused():

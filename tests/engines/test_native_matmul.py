@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pavane import native
-from pavane.ir.program import Program, Tree
+from pavane.ir.program import Compute, Fifo, Init, MatmulTiles, Pop, Program, Ref, Tree
 from pavane.native.compile import Loaded
 from pavane.native.cpu import Cpu, host_cpu
 from pavane.native.layout import program_layout
@@ -17,7 +17,9 @@ from pavane.native.memory import Memory
 from pavane.native.runtime import NativeProgram, compile_program
 from pavane.reject import OutsideFragment
 from pavane.targets.load import load_target
+from tests.building import take, whole, window
 from tests.engines.native_programs import accepted, as_numbers, as_stored, product_program
+from tests.engines.sim_programs import edited
 
 F32 = np.float32
 DTYPES = ("f32", "f16", "bf16", "i8", "q8_0")
@@ -167,6 +169,26 @@ def test_ragged_products_across_columns(m, n, k):
 def test_blocks_of_quants(m, n, k):
     found, expected = product("q8_0", "q8_0", m, n, k, Tree(0, 1, True), True, initial=0.5)
     assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_one_row_of_b_beside_many(dtype, m):
+    """A window without rows has no distance from row to row. Its product comes first, in column 0."""
+    host, tree, n, k = load_target("host", 1), Tree(0, 16, True), 6, 40
+    program = product_program(host, "f32", dtype, m, n, k, tree, True)
+    shape = program.shapes[0]
+    op = MatmulTiles(Ref("acc"), Ref("A"), Ref("V"), True, whole(m), whole(1), whole(k), tree)
+    steps = (*take("V", "B", window((0, 1), (0, k))), Compute(op), Pop("V"))
+    program = edited(program, "core", lambda s: (s, *steps) if isinstance(s, Init) else (s,))
+    vector = replace(program.shapes[0], fifos=(*shape.fifos, Fifo("V", "ALIAS", 1, k, dtype, 1)))
+    rng = np.random.default_rng(m)
+    a, b = numbers(rng, (m, k), "f32"), numbers(rng, (n, k), dtype)
+    with native.load(replace(program, shapes=(vector,)), host, weights={"B": b}, accept=accepted) as ready:
+        ready.launch({}, {"A": a})
+        expected, right = np.zeros((m, n), F32), as_numbers(b, dtype)
+        expected[:, :1] = tree_product(expected[:, :1], a, right[:1], tree)
+        assert np.array_equal(ready.tensor("Y"), tree_product(expected, a, right, tree))
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])

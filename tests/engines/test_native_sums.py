@@ -93,6 +93,17 @@ def test_other_beginnings_are_written_first():
     check(twice)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("more_rows", "more_columns"), [(0, 1), (1, 0), (3, 16)])
+def test_a_carry_with_more_room_than_the_window_keeps_its_own(transposed, more_rows, more_columns):
+    """Its init would write what is beside the window."""
+    program = product(transposed=transposed, initial=0.5)
+    assert "acc" in found(program)
+    shape = program.shapes[0]
+    carries = tuple(replace(c, rows=c.rows + more_rows, cols=c.cols + more_columns) for c in shape.carries)
+    assert found(replace(program, shapes=(replace(shape, carries=carries),))) == {}
+
+
 def test_a_sum_of_nothing_is_its_beginning():
     program = with_product(product(initial=0.5))
     assert found(program)["acc"].beginning is None

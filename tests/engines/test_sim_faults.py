@@ -54,6 +54,17 @@ def test_a_dropped_post_is_a_deadlock_with_names(toy, timing):
     assert "recvA on reader_a of site (0," not in text
 
 
+def test_more_slots_than_owners(toy):
+    """What wrote a byte is known by a number of 16 bits; without data nobody asks."""
+    program = matmul_multicast(toy, 40, 70, 50)
+    shape = program.shapes[0]
+    deep = tuple(replace(f, rows=1, cols=1, depth=1 << 15, address=0) for f in shape.fifos)
+    program = replace(program, shapes=(replace(shape, fifos=deep),))
+    with pytest.raises(ArgumentReject, match="more buffers than"):
+        simulate(program, toy, tensors=ones())
+    assert simulate(program, toy, functional=False).cycles > 0
+
+
 def test_the_same_without_data(toy):
     broken = edited(matmul_multicast(toy, 40, 70, 50), "leadA", without(Post))
     with pytest.raises(Deadlock, match="wait validA"):

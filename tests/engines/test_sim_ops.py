@@ -119,6 +119,22 @@ OPERATORS = {
 }  # fmt: skip
 
 
+def test_integers_do_not_wrap():
+    """What 64 bits would not hold is an f32; what they hold is exact."""
+    x = np.array([[2**31 - 1, -(2**31), 2**30 + 1]], np.int64)
+    p = at("p", ROW, COL)
+
+    def found(expr):
+        return evaluated(expr, lambda name, r, c: x[r, c], {}, 1, 3)[0].tolist()
+
+    square = fn("mul", p, p)
+    assert found(square) == [n * n for n in x[0].tolist()]
+    assert found(fn("mul", square, p)) == [F32(F32(n * n) * F32(n)) for n in x[0].tolist()]
+    each = fn("mul", at("p", ROW, 1), at("p", ROW, 1))
+    assert found(Reduce("SUM", GEN_K, quasi(8), each)) == [2.0**65] * 3
+    assert found(Reduce("SUM", GEN_K, quasi(2**16), at("p", ROW, 1))) == [-(2**47)] * 3
+
+
 @pytest.mark.parametrize("op", sorted(OPERATORS))
 def test_every_operator(op):
     data = {"p": np.array([[0.3, 1.7, 2.2]], F32), "q": np.array([[0.3, 0.9, 5.0]], F32)}

@@ -31,7 +31,7 @@ from pavane.native.functions import f32_text
 from pavane.native.generic import Operand
 from pavane.native.index import Scope, emit_index, emit_length
 from pavane.native.outside import outside
-from pavane.native.text import LANES, Code
+from pavane.native.text import F32, LANES, Code
 
 Touch = tuple[Span | None, Quasi | None]
 _ZERO = quasi(0)
@@ -109,6 +109,9 @@ def _zero(code: Code, pointer: str, size: str) -> None:
 
 
 def _fill_row(code: Code, carry: Carry, pointer: str, columns: str) -> None:
-    value = code.splat("float", LANES, f32_text(carry.initial))
+    dtype, value = carry.dtype, code.splat("float", LANES, f32_text(carry.initial))
+    if dtype == "i32":  # as words: no f32 holds every one
+        words = code.splat("i32", LANES, str(int(carry.initial)))
+        dtype, value = "f32", code.value(f"bitcast <{LANES} x i32> {words} to {F32}")
     with code.loop(columns, step=LANES) as column:
-        store_lanes(code, carry.dtype, pointer, column, value, code.mask(code.sub(columns, column)))
+        store_lanes(code, dtype, pointer, column, value, code.mask(code.sub(columns, column)))

@@ -1,13 +1,14 @@
 """exp, log, sin, cos, tanh, erf and rsqrt of 16 f32 at once, as functions of the module.
 
 Largest errors against the real function, in units of the last place of an f32 (tested): exp 1, log 2, rsqrt 1.5, tanh
-2, erf 2, sin and cos 2 for |x| <= 1e5 (beyond, the reduction loses bits). exp of less than -104 is 0, of more than
-88.73 infinity. Reductions are Cody and Waite's (Software Manual for the Elementary Functions, 1980) with fused
-multiply-adds; polynomials are minimax fits in the manner of Cephes.
+2, erf 2, sin and cos 2 for |x| <= 1e5 (beyond, the reduction loses bits, in the end all, and results stay between -1
+and 1). exp of less than -104 is 0, of more than 88.73 infinity. Reductions are Cody and Waite's (Software Manual for
+the Elementary Functions, 1980) with fused multiply-adds; polynomials are minimax fits in the manner of Cephes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable
 
@@ -17,8 +18,10 @@ _INTS = f"<{LANES} x i32>"
 
 
 def f32_text(number: float) -> str:
-    """A number rounded to f32, as LLVM writes it: the bits of the double that is equal to it."""
-    single = struct.unpack("<f", struct.pack("<f", number))[0]
+    """A number rounded to f32 (what is beyond it to infinity), as LLVM writes it: the bits of the double that is equal
+    to it.
+    """
+    single = ctypes.c_float(number).value
     return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"
 
 
@@ -158,11 +161,12 @@ def _circular(v: _Lanes, x: str, quarter: int) -> str:
     s = v.fma(v.binary("fmul", s, square), r, r)
     c = v.polynomial(square, [-2.6051615e-07, 2.4760495e-05, -1.3888378e-03, 4.1666638e-02])
     c = v.fma(v.binary("fmul", c, square), square, v.fma(square, v.const(-0.5), v.const(1.0)))
-    phase = v.integer("add", v.to_int(n), v.int_const(quarter))
+    phase = v.integer("add", v.code.value(f"freeze {_INTS} {v.to_int(n)}"), v.int_const(quarter))
     zero = v.int_const(0)
     odd = v.code.value(f"icmp ne {_INTS} {v.integer('and', phase, v.int_const(1))}, {zero}")
     negative = v.code.value(f"icmp ne {_INTS} {v.integer('and', phase, v.int_const(2))}, {zero}")
     result = v.choose(odd, c, s)
+    result = v.choose(v.compare("ogt", v.unary("fabs", result), v.const(1.0)), v.copysign(v.const(1.0), result), result)
     return v.choose(negative, v.negate(result), result)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, children, walk
 from pavane.ir.program import LV_GEN_COL, LV_GEN_K, LV_GEN_ROW, Generic
 from pavane.ir.quasi import Quasi
-from pavane.ir.types import MAGNITUDE_BITS, Q8_BLOCK, block_elements
+from pavane.ir.types import INTEGER_RANGE, MAGNITUDE_BITS, Q8_BLOCK, block_elements
 from pavane.native.block_floats import store_block_float
 from pavane.native.elements import byte_offset, gather_lanes, load_element, load_lanes, store_block, store_lanes
 from pavane.native.functions import FUNCTIONS, apply_function, f32_text
@@ -259,9 +259,9 @@ class _Writer:
     def _rounding(self, expr: Fn, value: str) -> str:
         intrinsic = {"abs": "fabs", "sqrt": "sqrt", "round": "round", "cast": "trunc"}[expr.op]
         result = self.code.call(f"llvm.{intrinsic}.v{LANES}f32", F32, f"{F32} {value}", F32)
-        if expr.op != "cast" or expr.dtype != "i8":
+        if expr.op != "cast":
             return result
-        for how, bound in (("ogt", 127.0), ("olt", -128.0)):
+        for how, bound in zip(("olt", "ogt"), INTEGER_RANGE[expr.dtype], strict=True):
             limit = self.code.splat("float", LANES, f32_text(bound))
             outside = self.code.value(f"fcmp {how} {F32} {result}, {limit}")
             result = self.code.value(f"select {MASK} {outside}, {F32} {limit}, {F32} {result}")

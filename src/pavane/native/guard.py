@@ -62,7 +62,7 @@ def _input_faults(tensor: Tensor, symbols: Mapping[str, int], given: np.ndarray)
         return [f"{tensor.name} has its bytes in the other order, needed this machine's"]
     if given.dtype != wanted or given.shape != shape:
         return [f"{tensor.name} is {given.dtype.name} {list(given.shape)}, needed {wanted.name} {list(shape)}"]
-    return fill_faults(tensor, given)
+    return fill_faults(tensor, np.asarray(given))  # of an array that hides some of its elements, all
 
 
 def fill_faults(tensor: Tensor, given: np.ndarray) -> list[str]:

@@ -1,4 +1,4 @@
-"""Posts and waits as code: where a counter's word is, the sites of a rectangle, and the waiter's running register."""
+"""Posts and waits as code: a counter's word, the sites of a rectangle and of a list, the waiter's running register."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def each_site(code: Code, rect: Rect, scope: Scope, layout: Layout) -> Iterator[
     x0, x1, y0, y1 = (emit_index(code, q, scope) for q in (rect.x0, rect.x1, rect.y0, rect.y1))
     with code.loop(y1, start=y0) as y, code.loop(x1, start=x0) as x:
         yield code.add(code.mul(y, layout.width), x)
+
+
+def place_on_list(code: Code, sites: tuple[tuple[int, int], ...], site: str, layout: Layout) -> str:
+    """Which of a list's sites the one of that number is: its coordinate along the list."""
+    found = "0"
+    for place, (x, y) in enumerate(sites):
+        here = code.value(f"icmp eq i64 {site}, {y * layout.width + x}")
+        found = code.value(f"select i1 {here}, i64 {place}, i64 {found}")
+    return found
 
 
 def counter_cell(code: Code, base: str, number: int, site: str, layout: Layout) -> str:

@@ -128,7 +128,8 @@ def _one_row(dot: _Dot) -> None:
 
 def prefetch_rows(code: Code) -> str:
     """How many rows of b the prefetch runs ahead: a multiple of COLUMNS."""
-    groups = code.value(f"udiv i64 {PREFETCH_BYTES}, {code.value(f'mul i64 %b_row, {COLUMNS}')}")
+    group_bytes = code.greatest(code.mul("%b_row", COLUMNS), "1")  # one row alone is no distance from another
+    groups = code.value(f"udiv i64 {PREFETCH_BYTES}, {group_bytes}")
     return code.mul(code.greatest(groups, "1"), COLUMNS)
 
 

@@ -2,10 +2,13 @@
 
 control    go | done | stop spins target | the addresses of the areas below
 counters   a cell for each (owner, counter, site): counter and sleepers; 64 bytes on, the waiter's running register
-queues     a cell for each (instance, FIFO, site): the pushing end, the popping end, the addresses an ALIAS is bound to
+queues     a cell for each (shape, FIFO, site): the pushing end, the popping end, the addresses an ALIAS is bound to
 bindings   an address for each (instance, formal)
 locals     a local memory for each site          scratch    an area for each thread
 clocks     for each thread: cycles in each instance (only written where that was asked for), in waits, in all
+
+Instances of a shape have its FIFOs and counters one after the other: who runs ahead finds the slots of the instance
+before taken.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ class Thread(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """`queues`, `counters`, `bindings`: the offset of each instance's part; the program's own counters come after the
-    instances'.
+    """`queues`, `counters`: the offset of each shape's part, `bindings` of each instance's; the program's own counters
+    come after the shapes'.
     """
 
     width: int
@@ -60,10 +63,9 @@ class Layout(msgspec.Struct, frozen=True):
 def program_layout(program: Program, target: SpatialTarget) -> Layout:
     """The layout of a PERSISTENT program on its target."""
     sites = target.sites
-    shapes = [named(program.shapes, instance.shape) for instance in program.instances]
-    queues, queue_bytes = _stacked(queue_cell_bytes(shape) * sites for shape in shapes)
-    counters, own = _stacked(len(shape.counters) * sites * CELL for shape in shapes)
-    bindings, binding_bytes = _stacked(8 * len(shape.formals) for shape in shapes)
+    queues, queue_bytes = _stacked(queue_cell_bytes(shape) * sites for shape in program.shapes)
+    counters, own = _stacked(len(shape.counters) * sites * CELL for shape in program.shapes)
+    bindings, binding_bytes = _stacked(8 * len(named(program.shapes, i.shape).formals) for i in program.instances)
     return Layout(
         width=target.grid.width,
         sites=sites,
@@ -129,8 +131,7 @@ def _queue_bytes(depth: int) -> int:
 def credits(program: Program, layout: Layout) -> Iterator[tuple[int, int]]:
     """(offset, first value) of every counter cell that does not start at 0."""
     owners: list[tuple[int, tuple[Counter, ...]]] = [
-        (offset, named(program.shapes, instance.shape).counters)
-        for offset, instance in zip(layout.counters, program.instances, strict=True)
+        (offset, shape.counters) for offset, shape in zip(layout.counters, program.shapes, strict=True)
     ]
     for base, counters in (*owners, (layout.program_counters, program.counters)):
         for number, counter in enumerate(counters):

@@ -4,7 +4,7 @@
     resident(control, thread)  what every other thread runs for its life: wait for an epoch, do its share, say so
     dismiss(control)           between epochs: every resident returns
 Beside them the entry points of `packed_forms`, which run once, when weights are loaded.
-Two instances of a shape share its functions; only the table of addresses tells them apart.
+Two instances of a shape share its functions, FIFOs and counters; only the table of addresses tells them apart.
 """
 
 from __future__ import annotations
@@ -117,8 +117,9 @@ class _Worker:
         shape = named(self.program.shapes, instance.shape)
         process = next(i for i, p in enumerate(shape.processes) if p.name == turn.process)
         number = next(i for i, s in enumerate(self.program.shapes) if s is shape)
-        parts = ((BINDINGS, layout.bindings), (QUEUES, layout.queues), (COUNTERS, layout.counters))
-        bindings, queues, counters = (code.at(self.areas[area], str(offsets[turn.instance])) for area, offsets in parts)
+        bindings = code.at(self.areas[BINDINGS], str(layout.bindings[turn.instance]))
+        queues = code.at(self.areas[QUEUES], str(layout.queues[number]))
+        counters = code.at(self.areas[COUNTERS], str(layout.counters[number]))
         arguments = (
             f"ptr {bindings}, ptr {self.areas[SYMBOLS]}, i64 %x, i64 %y, "
             f"ptr {self.areas[LOCALS]}, ptr %scratch, ptr {queues}, ptr {counters}, i64 {self.spins}"

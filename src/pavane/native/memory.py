@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import threading
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, pairwise
 
@@ -80,7 +81,9 @@ def release(part: np.ndarray) -> None:
 
 
 class Memory:
-    """Bytes by tensor name; `watermark` is one past the last row that each STATE tensor's epochs have written."""
+    """Bytes by tensor name; `watermark` is one past the last row that each STATE tensor's epochs have written. Who
+    works on them has the `lock`.
+    """
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class Memory:
     ) -> None:
         self.tensors = {t.name: t for t in program.tensors}
         self._domain = symbol_domain(program)
+        self.lock: threading.Lock = threading.Lock() if share is None else share.lock
         self.watermark: dict[str, int] = {} if share is None else share.watermark
         self._bytes: dict[str, np.ndarray] = {}
         self._packed: dict[str, np.ndarray] = {} if share is None else share._packed
@@ -186,6 +190,14 @@ def _in_arena(tensor: Tensor) -> bool:
 def weight_bytes(tensor: Tensor, extents: tuple[int, ...], given: np.ndarray) -> np.ndarray:
     """The caller's array as bytes, in place where it is contiguous; refused unless it is what the tensor declares."""
     wanted, shape = STORAGE[tensor.dtype], view_shape(tensor.dtype, extents)
+    if not isinstance(given, np.ndarray):
+        raise LaunchReject(
+            "a weight is no numpy array",
+            where=tensor.name,
+            needed=f"{wanted.name} {list(shape)}",
+            available=type(given).__name__,
+            remedy="give the array of the model that the program was compiled for",
+        )
     if given.dtype != wanted or given.shape != shape:
         raise LaunchReject(
             "a weight is not what the program declares",

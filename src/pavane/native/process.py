@@ -46,9 +46,8 @@ from pavane.ir.walk import leaves, named
 from pavane.native.carries import emit_init, touched
 from pavane.native.cpu import Cpu
 from pavane.native.direct import direct_stores
-from pavane.native.elements import load_element
 from pavane.native.generic import Operand, emit_generic
-from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait
+from pavane.native.handshakes import counter_cell, each_site, emit_counter_wait, place_on_list
 from pavane.native.index import emit_index
 from pavane.native.kernels_packed import panel_bytes
 from pavane.native.layout import Layout, rect_numbers
@@ -89,24 +88,23 @@ class _Process:
         self.scope: dict[str, str] = {
             s.name: code.load("i64", code.at("%symbols", str(8 * i)), 8) for i, s in enumerate(program.symbols)
         }
-        self.scope[SITE_X] = code.sub("%x", str(x0))
-        self.scope[SITE_Y] = code.sub("%y", str(y0))
+        x, y = (place_on_list(code, shape.sites, self.site, layout), "0") if shape.sites else ("%x", "%y")
+        self.scope[SITE_X] = code.sub(x, str(x0))
+        self.scope[SITE_Y] = code.sub(y, str(y0))
         self.outside = frozenset(self.scope)
         self.loops: list[Loop] = []
         self.formals = {
             f.name: code.load("ptr", code.at("%formals", str(8 * i)), 8) for i, f in enumerate(shape.formals)
         }
         self.packed = packed = packed_formals(program, shape)
-        self.queues = process_queues(code, shape, process, self.site, self.local, packed)
+        self.loads = tuple(step for _, step in leaves(process.body) if isinstance(step, Load))
+        self.indexing = frozenset(i.via for s in self.loads for i in s.window.start if isinstance(i, Indirect))
+        self.queues = process_queues(code, shape, process, self.site, self.local, packed, self.indexing)
         self.carries = {c.name: c for c in shape.carries}
         self.panels, panel_bytes_ = panel_offsets(shape, packed)
         self.scratch = code.at("%scratch", str(panel_bytes_))
         self.direct = direct_stores(program, shape, process)
         self.sums = sums_in_place(program, shape, process, self.direct)
-        loads = [step for _, step in leaves(process.body) if isinstance(step, Load)]
-        self.fills = {
-            load.fifo: dict.fromkeys(other.window for other in loads if other.fifo == load.fifo) for load in loads
-        }
 
     def body(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
@@ -153,7 +151,10 @@ class _Process:
         formal, base = named(self.shape.formals, step.tensor), self.formals[step.tensor]
         box = emit_box(code, formal, base, step.window, self._read_index, self.scope)
         first = code.mul(emit_index(code, step.row, self.scope), queue.row_bytes)
-        target = code.at(code.load("ptr", queue.filling, 8), first)
+        filling = code.load("ptr", queue.filling, 8)
+        target = code.at(filling, first)
+        if step.fifo in self.indexing:
+            queue.begin(self._first_index(step, filling))
         emit_copy(code, formal.dtype, (target, queue.row_bytes), (box.address, box.row_bytes), box.rows, box.columns)
 
     @step.register
@@ -277,25 +278,30 @@ class _Process:
         return self._indirect(index)
 
     def _indirect(self, index: Indirect) -> str:
+        """An element of the tensor, out of the slot in front: the load that filled it knows from where it counts."""
         code, queue = self.code, self.queues[index.via]
-        fill, *others = self.fills.get(index.via, (None,))
-        starts = [s for s in fill.start if isinstance(s, Quasi)] if fill is not None else []
-        if fill is None or others or len(starts) < len(fill.start):
-            raise outside(
-                "an index is read from a slot that another process, or now one load and now another, fills", index.via
-            )
-        places = [emit_index(code, q - s, self.scope) for q, s in zip(index.index, starts, strict=True)]
-        row = "0" if fill.row < 0 else places[fill.row]
-        pointer = code.at(code.load("ptr", queue.holding, 8), code.mul(row, queue.row_bytes))
-        if queue.fifo.dtype == "i32":
-            return code.value(f"sext i32 {code.load('i32', code.at(pointer, code.mul(places[-1], 4)))} to i64")
-        return code.value(f"fptosi float {load_element(code, queue.fifo.dtype, pointer, places[-1])} to i64")
+        rows = {load.window.row for load in self.loads if load.fifo == index.via}
+        if len(rows) != 1 or queue.fifo.dtype != "i32":
+            raise outside("indices are read only from i32 slots that the same process fills, all alike", index.via)
+        row, places = rows.pop(), [emit_index(code, q, self.scope) for q in index.index]
+        first = "0" if row < 0 else code.mul(places[row], queue.row_bytes)
+        pointer = code.at(code.load("ptr", queue.origin, 8), code.add(first, code.mul(places[-1], 4)))
+        return code.value(f"sext i32 {code.load('i32', pointer)} to i64")
+
+    def _first_index(self, step: Load, slot: str) -> str:
+        """Where the tensor's first element would lie, counted from a slot of indices that a load fills."""
+        code, queue, window = self.code, self.queues[step.fifo], step.window
+        starts = [self._read_index(start) for start in window.start]
+        first = "0" if window.row < 0 else code.mul(starts[window.row], queue.row_bytes)
+        return code.at(slot, code.sub("0", code.add(first, code.mul(starts[-1], 4))))
 
     def _bind(self, queue: Queue, step: Load) -> None:
         if step.row != Quasi():
             raise outside("an ALIAS slot is bound as a whole", step.fifo)
         formal, base = named(self.shape.formals, step.tensor), self.formals[step.tensor]
         address = emit_address(self.code, formal, base, step.window, self._read_index, formal.name in self.packed)
+        if step.fifo in self.indexing:
+            queue.begin(self._first_index(step, address))
         queue.bind(address, self._next_address(step, address))
 
     def _next_address(self, step: Load, address: str) -> str:

@@ -19,10 +19,10 @@ from pavane.native.windows import window_row_bytes
 
 
 def process_queues(
-    code: Code, shape: Shape, process: Process, site: str, local: str, packed: frozenset[str]
+    code: Code, shape: Shape, process: Process, site: str, local: str, packed: frozenset[str], indexing: frozenset[str]
 ) -> dict[str, Queue]:
     """The FIFOs that a process uses, by name. `site` is the site's number, `local` its memory, `packed` the
-    formals that are bound to packed bytes.
+    formals that are bound to packed bytes, `indexing` the FIFOs whose slots windows read indices from.
     """
     others = [p for p in shape.processes if p is not process]
     found = {}
@@ -33,7 +33,7 @@ def process_queues(
         if any(fifo.name in _used(p) for p in others):
             offset = code.add(code.mul(site, queue_cell_bytes(shape)), str(queue_offset(shape, number)))
             cell = code.at("%queues", offset)
-        found[fifo.name] = Queue(code, shape, fifo, local, cell, packed)
+        found[fifo.name] = Queue(code, shape, fifo, local, cell, packed, fifo.name in indexing)
     return found
 
 
@@ -46,20 +46,30 @@ class Queue:
     """`filling` and `holding`: variables with the addresses of the slot being filled and of the slot held.
 
     `cell` is the words shared with the other end, None when this process has both ends. `following` has the address
-    that an ALIAS slot's next load will bind, as far as the load knows it.
+    that an ALIAS slot's next load will bind, as far as the load knows it. `origin`, of a slot of indices that is held:
+    where the first element of the tensor that it was loaded from would lie.
     """
 
     def __init__(
-        self, code: Code, shape: Shape, fifo: Fifo, local: str, cell: str | None, packed: frozenset[str]
+        self,
+        code: Code,
+        shape: Shape,
+        fifo: Fifo,
+        local: str,
+        cell: str | None,
+        packed: frozenset[str],
+        indexing: bool,
     ) -> None:
         self.fifo, self.alias = fifo, fifo.kind == "ALIAS"
         self.packed = any(load.fifo == fifo.name and load.tensor in packed for load in _all_loads(shape))
         self.slot_bytes = fifo.rows * row_bytes(fifo.dtype, fifo.cols)
         self.row_bytes = _alias_row_bytes(shape, fifo, packed) if self.alias else row_bytes(fifo.dtype, fifo.cols)
-        self.filling, self.holding, self.following = (code.slot("ptr") for _ in range(3))
+        self.filling, self.holding, self.following, self.origin = (code.slot("ptr") for _ in range(4))
         self.held = self._reserved = False
         self._code, self._local, self._cell = code, local, cell
-        self._own_addresses, self._own_following = (code.slot(f"[{fifo.depth} x ptr]") for _ in range(2))
+        ring = f"[{fifo.depth} x ptr]"
+        self._own_addresses, self._own_following = (code.slot(ring) for _ in range(2))
+        self._own_origins = code.slot(ring) if indexing else ""
         self._indices = {end: code.slot("i64") for end in (PUSHING, POPPING)}
         for index in self._indices.values():
             code.store("i64", "0", index, 8)
@@ -84,12 +94,14 @@ class Queue:
         self.held = True
         if self._cell is not None:
             self._wait(PUSHING, code.add(self._index(POPPING), "1"))
+        if self._own_origins:
+            code.store("ptr", code.load("ptr", self._entry(self._own_origins, POPPING), 8), self.origin, 8)
         if not self.alias:
             code.store("ptr", self._slot(POPPING), self.holding, 8)
             return
-        place = code.mul(self._place(POPPING), 8)
-        bound = code.load("ptr", code.at(self._addresses(), place), 8)
-        following = code.load("ptr", code.at(self._own_following, place), 8) if self._cell is None else bound
+        bound = following = code.load("ptr", self._entry(self._addresses(), POPPING), 8)
+        if self._cell is None:
+            following = code.load("ptr", self._entry(self._own_following, POPPING), 8)
         code.store("ptr", bound, self.holding, 8)
         code.store("ptr", following, self.following, 8)
 
@@ -102,10 +114,13 @@ class Queue:
         """The reserved ALIAS slot is what lies at `address`."""
         code = self._code
         code.store("ptr", address, self.filling, 8)
-        place = code.mul(self._place(PUSHING), 8)
-        code.store("ptr", address, code.at(self._addresses(), place), 8)
+        code.store("ptr", address, self._entry(self._addresses(), PUSHING), 8)
         if self._cell is None:
-            code.store("ptr", following, code.at(self._own_following, place), 8)
+            code.store("ptr", following, self._entry(self._own_following, PUSHING), 8)
+
+    def begin(self, origin: str) -> None:
+        """The indices in the slot being filled count from `origin` on."""
+        self._code.store("ptr", origin, self._entry(self._own_origins, PUSHING), 8)
 
     def read(self) -> Operand:
         """The slot in front, or else the one being filled."""
@@ -136,6 +151,10 @@ class Queue:
             return "0"
         index = self._index(end)
         return index if self._cell is None else self._code.value(f"urem i64 {index}, {self.fifo.depth}")
+
+    def _entry(self, ring: str, end: int) -> str:
+        """What a ring of addresses has of the slot that this end is at."""
+        return self._code.at(ring, self._code.mul(self._place(end), 8))
 
     def _slot(self, end: int) -> str:
         first = self._code.at(self._local, str(self.fifo.address))

@@ -4,7 +4,6 @@ resident.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -141,7 +140,9 @@ def _check_weights(program: Program, memory: Memory) -> None:
 
 
 class NativeProgram:
-    """A resident program. One launch at a time; `close` (or leaving the `with`) ends its threads."""
+    """A resident program. One launch at a time, of all that share memory; `close` (or leaving the `with`) ends its
+    threads.
+    """
 
     def __init__(self, program: Program, layout: Layout, loaded: Loaded, memory: Memory) -> None:
         self.memory = memory
@@ -153,23 +154,19 @@ class NativeProgram:
         self._clocks = np.zeros((len(layout.threads), clock_count(program)), dtype=np.int64)
         self._control, self._areas = _areas(program, layout, memory, self._symbol_values, self._clocks)
         self._crew = Crew(loaded, self._control, len(layout.threads))
-        self._lock = threading.Lock()
         self._closing = weakref.finalize(self, _release, self._crew, loaded, self._control, self._areas)
 
     def launch(self, symbols: Mapping[str, int], inputs: Mapping[str, np.ndarray]) -> None:
         """One epoch over copies of the inputs (one that is the program's own `input` is used where it is). Raises
         LaunchReject, and then nothing has changed.
         """
-        with self._lock:
+        with self.memory.lock:
             if not self._closing.alive:
                 raise LaunchReject("the program is closed", where=self._program.name, remedy="load it again")
             values = check_symbols(self._program, symbols)
             check_inputs(self._program, values, inputs)
             after = check_state(self._transitions, values, self.memory.watermark)
-            for name, array in inputs.items():
-                place = self.memory.view(name, values)
-                if not _is_same(array, place):
-                    place[...] = array
+            _place({name: self.memory.view(name, values) for name in inputs}, inputs)
             self._symbol_values[: len(values)] = list(values.values())
             self._symbols = values
             self._crew.run()
@@ -201,7 +198,7 @@ class NativeProgram:
 
     def close(self) -> None:
         """End the threads. Views of tensors stay valid."""
-        with self._lock:
+        with self.memory.lock:
             self._closing()
 
     def __enter__(self) -> NativeProgram:
@@ -211,6 +208,16 @@ class NativeProgram:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _place(places: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
+    """Copy each input to its place, as it was before any was copied: one may lie where another goes."""
+    moved = {name: array for name, array in inputs.items() if not _is_same(array, places[name])}
+    for name, array in moved.items():
+        if any(np.may_share_memory(array, place) for place in places.values()):
+            moved[name] = array.copy()
+    for name, array in moved.items():
+        places[name][...] = array
 
 
 def _is_same(given: np.ndarray, place: np.ndarray) -> bool:

@@ -85,7 +85,11 @@ def _copies(op: Generic, carry: str) -> bool:
 
 
 def _only_sums(shape: Shape, carry: Carry, nodes: tuple[Node, ...], result: Generic) -> bool:
-    """Between the two are products that add to these very elements and what feeds them; no other step has the carry."""
+    """Between the two are products that add to these very elements, which are all that the carry has room for, and what
+    feeds them; no other step has the carry.
+    """
+    if (carry.rows, carry.cols) != (result.rows.size, result.cols.size):
+        return False
     if result.guard or any(not isinstance(s, (*MOVES, Load, Compute)) for _, s in leaves(nodes)):
         return False
     uses = [s for _, body in bodies(shape) for _, s in leaves(body) if _uses(s, carry.name)]

@@ -12,6 +12,7 @@ from pavane.ir.types import block_elements, row_bytes
 from pavane.native.elements import byte_offset
 from pavane.native.index import Scope, emit_index
 from pavane.native.kernels_pairs import GROUP_COLUMNS, TERM_BYTES
+from pavane.native.outside import outside
 from pavane.native.text import Code
 
 ReadIndex = Callable[[Index], str]
@@ -34,8 +35,10 @@ def strides(formal: Formal, packed: bool = False) -> tuple[int, ...]:
         return GROUP_COLUMNS, formal.shape[0].const
     found, total = [], 1
     for extent in reversed(formal.shape[1:]):
+        if not extent.is_const:
+            raise outside("rows of a tensor that are as long as a symbol says have no distance here", formal.name)
         found.append(total)
-        total *= extent.evaluate({})
+        total *= extent.const
     return tuple(reversed([*found, total]))
 
 

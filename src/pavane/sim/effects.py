@@ -195,7 +195,7 @@ def _window_part(
 
 def init(context: Context, step: Init) -> Effect:
     carry, buffer = named(context.section.shape.carries, step.carry), context.carry(step.carry)
-    whole = np.full((carry.rows, carry.cols), carry.initial, np.float32)
+    whole = np.full((carry.rows, carry.cols), carry.initial)
     initial = stored(whole, carry.dtype)
     return lambda: buffer.touched().write(initial)
 

@@ -1,9 +1,9 @@
 """Generic: an expression evaluated for all rows and columns at once.
 
 An operand's elements are asked of `read(name, rows, cols)`, where rows and cols are index arrays that broadcast to
-[rows, cols, k]. Floats are f32 and round after every operator; integers stay integers while only integers meet. exp
-and its like are computed in float64 and rounded to f32. `round` takes halves away from zero; `cast` truncates and
-saturates.
+[rows, cols, k]. Floats are f32 and round after every operator; integers stay integers while only integers meet (none of
+them above 2**31 where they are added or multiplied). exp and its like are computed in float64 and rounded to f32.
+`round` takes halves away from zero; `cast` truncates and saturates.
 
 SUM has one tree: lane l of 16 adds the terms k = l (mod 16) in ascending k from 0, in f32, then lane l + 8 is added
 to lane l, and so on by halving.
@@ -26,6 +26,7 @@ from pavane.tensor_graph.q8 import round_half_away
 Read = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
 Point = Mapping[str, int | np.ndarray]
 SUM_LANES = 16
+_MOST = 1 << 31  # two of them give a product, and 2**31 of them a sum, that 64 bits hold
 
 
 def evaluated(expr: Expr, read: Read, variables: Mapping[str, int], rows: int, cols: int) -> np.ndarray:
@@ -80,7 +81,7 @@ def _reduced(expr: Reduce, read: Read, point: Point) -> np.ndarray:
         terms = np.broadcast_to(terms, (*terms.shape[:2], steps.shape[2]))
     if expr.kind == "MAX":
         return terms.max(axis=2, keepdims=True)
-    return _tree_sum(terms)[:, :, None]
+    return _tree_sum(_small(terms))[:, :, None]
 
 
 def _tree_sum(terms: np.ndarray) -> np.ndarray:
@@ -98,6 +99,8 @@ def _applied(expr: Fn, args: list[np.ndarray]) -> np.ndarray:
     if expr.op == "select":
         a, b = _alike(args[1], args[2])
         return np.where(args[0] != 0, a, b)
+    if expr.op in ("add", "sub", "mul"):
+        args = [_small(a) for a in args]
     if expr.op in _PLAIN:
         return _PLAIN[expr.op](*_alike(*args))
     return _FUNCTIONS[expr.op](_float(args[0]).astype(np.float64)).astype(np.float32)
@@ -108,6 +111,12 @@ def _alike(*args: np.ndarray) -> list[np.ndarray]:
     if all(a.dtype.kind == "i" for a in args):
         return list(args)
     return [_float(a) for a in args]
+
+
+def _small(array: np.ndarray) -> np.ndarray:
+    """Integers up to _MOST; others as f32."""
+    fits = array.dtype.kind != "i" or -_MOST <= array.min(initial=0) <= array.max(initial=0) <= _MOST
+    return array if fits else _float(array)
 
 
 def _float(array: np.ndarray) -> np.ndarray:

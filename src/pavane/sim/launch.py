@@ -99,6 +99,7 @@ def as_stored(tensor: Tensor, array: np.ndarray, extents: tuple[int, ...]) -> np
     """The array in the tensor's own type and shape; blocks may come as their bytes (uint8)."""
     if not isinstance(array, np.ndarray):
         raise LaunchReject(f"tensor {tensor.name!r} was given {type(array).__name__}", needed="a numpy array")
+    array = np.asarray(array)  # of one that hides some of its elements, all
     block, stored = block_elements(tensor.dtype), NUMPY[tensor.dtype]
     shape = (*extents[:-1], extents[-1] // block)
     if block > 1 and array.dtype == np.uint8 and array.shape == (*shape[:-1], shape[-1] * stored.itemsize):

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pavane.ir.types import block_elements, row_bytes
+from pavane.reject import ArgumentReject
 from pavane.sim.numbers import NUMPY
 
 _POISON = 0xFF
+_MOST_OWNERS = np.iinfo(np.uint16).max
 
 
 class Memory:
@@ -29,6 +31,12 @@ class Memory:
 
     def new_owner(self) -> int:
         self._buffers += 1
+        if self._buffers > _MOST_OWNERS:
+            raise ArgumentReject(
+                "a memory has more buffers than the simulator can tell apart",
+                available=str(_MOST_OWNERS),
+                remedy="simulate its time only, or give its FIFOs fewer slots",
+            )
         return self._buffers
 
 
