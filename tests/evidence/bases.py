@@ -15,20 +15,28 @@ from tests.evidence.flat import Small, flat
 from tests.evidence.hand import Case, Hand
 from tests.evidence.pipelines import alias_pipeline, fifo_pipeline
 from tests.evidence.places import beside_channels, on_the_sites
-from tests.evidence.products import multicast, product, row_windows
+from tests.evidence.products import multicast, multicast_on_a_line, product, row_windows
 from tests.evidence.sections import products_in_sections, sections, side_by_side
 from tests.evidence.verdicts import refusals_of
 
 # Generators and how many draws of each: more where few programs have what a class needs.
 DRAWN = {
     "fifo": (fifo_pipeline, 8), "alias": (alias_pipeline, 8), "product": (product, 60), "multicast": (multicast, 16),
+    "line": (multicast_on_a_line, 24),
     "rows": (row_windows, 8), "sections": (sections, 8), "product_section": (products_in_sections, 30),
     "halves": (side_by_side, 6), "cache": (cache, 36), "gather": (gather, 20),
     "gather_section": (gathers_in_sections, 12), "blocks": (block_floats, 16),
     "epochs": (over_epochs, 20), "places": (on_the_sites, 10), "channels": (beside_channels, 12),
 }  # fmt: skip
 # Of each, with loops written out: more where few programs have posts, positions or indices.
-FLAT = {**dict.fromkeys(DRAWN, 12), "multicast": 40, "cache": 30, "product_section": 40, "gather_section": 20}
+FLAT = {
+    **dict.fromkeys(DRAWN, 12),
+    "multicast": 40,
+    "line": 40,
+    "cache": 30,
+    "product_section": 40,
+    "gather_section": 20,
+}
 PASSES = 12
 
 

@@ -140,15 +140,19 @@ def past_exactness(program: Program, target: SpatialTarget) -> Iterator[Mutant]:
 
 
 def _claims(program: Program, target: SpatialTarget, s: int, nested: bool) -> Iterator[Mutant]:
-    """Fills whose sums pass 2**24 (f32), a little or by far; or by one what eight bits of an operand hold. In blocks by
-    far only: what is a little larger is no integer that they hold.
+    """Fills whose sums pass 2**24 (f32), a little or by far. In short types by far only: what is a little larger is no
+    integer that they hold, or all sums are multiples of so much that f32 holds them. One product alone is held.
     """
     shape = program.shapes[s]
     sums = [e for spec in shape.spec for e in walk(spec.expr) if isinstance(e, Reduce) and e.extent.is_const]
-    past = isqrt((1 << 24) // max([e.extent.const for e in sums], default=1)) + 1 | 1  # odd, so that sums are
-    bits = ((1 << 8) + 1,) if any(f.dtype == "bf16" for f in shape.formals) else ()
-    blocks = any(block_elements(f.dtype) > 1 for f in shape.formals)
-    for limit in (1 << 13, 1 << 16) if blocks else (past, *bits, 2 * past, 1 << 16):
+    terms = max([e.extent.const for e in sums], default=1)
+    past = isqrt((1 << 24) // terms) + 1 | 1  # odd, so that sums are
+    limits: tuple[int, ...] = (past, 2 * past, 1 << 16)
+    if any(block_elements(f.dtype) > 1 for f in shape.formals):
+        limits = (1 << 13, 1 << 16)
+    elif any(f.dtype == "bf16" for f in shape.formals):
+        limits = (1 << (2 * past).bit_length(), 1 << 16) if terms > 1 else ()
+    for limit in limits:
         fill = Ints(-limit, limit)
         formals = tuple(replace(f, fill=fill) if f.role == "IN" else f for f in shape.formals)
         reads = {f.name for f in formals if f.role == "IN"}

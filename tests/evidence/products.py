@@ -7,6 +7,8 @@ row_windows  O = f(I) with a reduction over rows, gathered block by block into a
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from pavane.ir.expr import Expr, Reduce, at, fn
 from pavane.ir.program import (
     Carry,
@@ -40,7 +42,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import Floats, Ints
-from pavane.targets.descriptor import SpatialTarget
+from pavane.targets.descriptor import Grid, SpatialTarget
 from tests.building import COL, ROW, SX, SY, K, one_section, rect, shape_of, span, whole, window, write
 from tests.evidence.hand import Case, Hand, Work, chip, counter, everywhere, host_chip, laid_out, nested, work
 
@@ -59,6 +61,12 @@ def multicast(hand: Hand, target: SpatialTarget | None = None, most: int = 40) -
     ways = [way for way, n in (("A", target.grid.width), ("B", target.grid.height)) if n > 1]
     sent = tuple(way for way in ways if hand.chance(0.7)) or tuple(ways[:1])
     return _product(hand, target, sent=sent, most=most)
+
+
+def multicast_on_a_line(hand: Hand) -> Case:
+    """In one row of so many sites that few bits do not hold the credits of all."""
+    target = replace(chip(hand), grid=Grid(width=hand.between(4, 6), height=1))
+    return multicast(hand, target, most=16)
 
 
 def _product(

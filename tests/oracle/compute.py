@@ -288,7 +288,7 @@ class Effects:
         op, env = action.step.op, action.env
         rows, cols = _length(op.rows, env), _length(op.cols, env)
         if isinstance(op, Generic):
-            _require_whole_blocks(action.context.shape, op, cols, env)
+            _require_whole_blocks(action.context.shape, op.dst, op.cols, cols, env)
         if any(_length(g, env) == 0 for g in op.guard):
             self._forget(machine, i, action, rows, cols)
             return []
@@ -303,6 +303,9 @@ class Effects:
         else:
             k = _length(op.k, env)
             b_rows, b_cols = (cols, k) if op.transposed else (k, cols)
+            b_span = op.k if op.transposed else op.cols
+            for ref, columns, count in ((op.a, op.k, k), (op.b, b_span, b_cols)):
+                _require_whole_blocks(action.context.shape, ref, columns, count, env)
             self._require_ascending(machine, i, action, op, rows, cols, k)
             a = self._operand(machine, i, action, op.a, rows, k, touches)
             b = self._operand(machine, i, action, op.b, b_rows, b_cols, touches)
@@ -405,13 +408,13 @@ def _require_integers(values: np.ndarray, dtype: str, name: str) -> None:
             raise Fault(f"wrong value: {name} of {dtype} does not hold what is assigned to it")
 
 
-def _require_whole_blocks(shape: Shape, op: Generic, cols: int, env: dict[str, int]) -> None:
-    """Columns that are written in blocks begin and end at whole ones, whether they are clipped, or any are left."""
-    dtype = next(b.dtype for b in (*shape.fifos, *shape.carries) if b.name == op.dst.name)
-    if any(edge % block_elements(dtype) for edge in (op.dst.col.evaluate(env), op.cols.size, cols)):
-        raise Fault(
-            f"misuse: {cols} of {op.cols.size} columns at {op.dst.col.evaluate(env)} of {op.dst.name} cut a block"
-        )
+def _require_whole_blocks(shape: Shape, ref: Ref, columns: Span, count: int, env: dict[str, int]) -> None:
+    """Columns that are written or multiplied in blocks begin and end at whole ones, whether they are clipped, or any
+    are left.
+    """
+    dtype = next(b.dtype for b in (*shape.fifos, *shape.carries) if b.name == ref.name)
+    if any(edge % block_elements(dtype) for edge in (ref.col.evaluate(env), columns.size, count)):
+        raise Fault(f"misuse: {count} of {columns.size} columns at {ref.col.evaluate(env)} of {ref.name} cut a block")
 
 
 def _require_same_place(

@@ -17,7 +17,7 @@ from tests.oracle.compute import Effects
 from tests.oracle.laws import Laws
 from tests.oracle.machine import Machine
 from tests.oracle.meaning import Values, extents
-from tests.oracle.rounding import rounded
+from tests.oracle.rounding import rounded, shortened
 from tests.oracle.spaces import Box, Space
 
 Symbols = dict[str, int]
@@ -88,8 +88,8 @@ def _elements(program: Program, tensor: Tensor, rows: int, symbols: Symbols, dra
 
 
 def _numbers(program: Program, tensor: Tensor, count: int, draw: Draw) -> np.ndarray:
-    """As the tensor's type holds them: an integer that it does not hold is none of the tensor's. Integers in blocks:
-    some blocks have small ones.
+    """As the tensor's type holds them: for an integer that it does not hold there is a smaller one, or 1 where odd ones
+    are drawn. Integers in blocks: some blocks have small ones.
     """
     limits = (tensor.fill.lo, tensor.fill.hi) if isinstance(tensor.fill, Ints) else _index_range(program, tensor.name)
     if limits is None and tensor.dtype == "q8_0":
@@ -97,9 +97,15 @@ def _numbers(program: Program, tensor: Tensor, count: int, draw: Draw) -> np.nda
     if limits is None:
         return rounded(draw.rng.standard_normal(count), tensor.dtype)
     numbers, block = _integers(limits, count, draw), block_elements(tensor.dtype)
-    if block > 1:
+    if block > 1 and limits[0] <= 3 and limits[1] >= -3:
         less = _integers((max(limits[0], -3), min(limits[1], 3)), count, draw)
         numbers = np.where(np.repeat(draw.rng.random(count // block) < 0.5, block), less, numbers)
+    else:
+        smaller = shortened(numbers, tensor.dtype)
+        if draw.integers == "odd":
+            smaller = np.where(draw.rng.random(count) < 0.5, np.sign(numbers), smaller)
+        unheld = (rounded(numbers, tensor.dtype) != numbers) & (limits[0] <= smaller) & (smaller <= limits[1])
+        numbers = np.where(unheld, smaller, numbers)
     numbers[rounded(numbers, tensor.dtype) != numbers] = 0.0
     return numbers
 
