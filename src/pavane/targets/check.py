@@ -12,7 +12,7 @@ from pavane.targets.descriptor import Engine, SpatialTarget
 from pavane.targets.rectangle import largest_rectangle
 
 _MOST = 1 << 44
-_MOST_SIDE = 1024
+_MOST_SIDE, _MOST_CHANNELS, _MOST_LANES = 1024, 1024, 1024
 
 
 def check_target(target: SpatialTarget) -> SpatialTarget:
@@ -79,6 +79,8 @@ def _no_giants(target: SpatialTarget) -> Iterator[str]:
 def _limits(target: SpatialTarget) -> Iterator[str]:
     if max(target.grid.width, target.grid.height) > _MOST_SIDE:
         yield f"grid: at most {_MOST_SIDE} x {_MOST_SIDE} sites"
+    if target.dram.channels > _MOST_CHANNELS:
+        yield f"dram.channels = {target.dram.channels}: at most {_MOST_CHANNELS}"
     if not 2 <= target.counters.bits <= 64:
         yield f"counters.bits = {target.counters.bits} must be 2 to 64"
     if target.memory.reserved_bytes >= target.memory.bytes:
@@ -178,8 +180,8 @@ def _matrix_modes(target: SpatialTarget) -> Iterator[str]:
             yield from (f"{place}: unknown element type {t!r}" for t in unknown)
             blocks = [t for t in (mode.a, mode.b, mode.accumulator) if t in MAGNITUDE_BITS]
             yield from (f"{place}: {t} enters as bf16 or f32, and is named in block_floats" for t in blocks)
-            if mode.lanes < 1 or mode.lanes & (mode.lanes - 1):
-                yield f"{place}: lanes = {mode.lanes} must be a power of two"
+            if not 1 <= mode.lanes <= _MOST_LANES or mode.lanes & (mode.lanes - 1):
+                yield f"{place}: lanes = {mode.lanes} must be a power of two, at most {_MOST_LANES}"
             if min(mode.tile) < 1 or mode.cycles < 1 or mode.operand_bits < 1 or mode.accumulator_bits < 1:
                 yield f"{place}: tile, cycles and bits must be at least 1"
             if any(bits and bits < mode.operand_bits for bits in (mode.a_bits, mode.b_bits)):
