@@ -37,10 +37,11 @@ from tests.checker.test_forms import DOUBLE, READ, WRITE, loop, program, read, t
 from tests.evidence import bases
 from tests.evidence.classes import CLASSES
 from tests.evidence.verdicts import refusals_of
-from tests.examples import norm_product_host
+from tests.examples import matmul_multicast, norm_product_host
 from tests.oracle import judge
 
 TOY, HOST = load_target("toy"), load_target("host", 2)
+MATMUL = matmul_multicast(TOY, 40, 40, 40)
 Case = tuple[Program, SpatialTarget]
 
 
@@ -116,6 +117,13 @@ def _started(dtype: str, initial: float) -> Case:
     return replace(made, graph_digest=graph_digest(made)), TOY
 
 
+def _large(dtype: str, largest: int) -> Case:
+    """An exact product that takes A as bf16, A being stored in a type; B has integers up to 4."""
+    fill = Ints(-largest, largest)
+    slots = e.fifo("fA", dtype=dtype, depth=1 if dtype == "f32" else 2)
+    return e.every(e.formal("A", dtype=dtype, fill=fill), e.tensor("a", dtype=dtype, fill=fill), slots)(MATMUL), TOY
+
+
 PAIRS = {
     "a row filled in another order": Pair(
         _through_a_row(ROTATED, ROTATED), _through_a_row(X, ROTATED), reject.MeaningRefused),
@@ -150,6 +158,10 @@ PAIRS = {
     "a section behind the FIFOs of the one before": Pair(
         two.behind_its_fifos(1), two.behind_its_fifos(2), reject.OrderRefused),
     "an index said to be in another range": Pair(_gather(1), _gather(2), reject.BoundsRefused),
+    "integers of many bits, stored as they are multiplied": Pair(
+        _large("bf16", 500), _large("f32", 257), reject.NumericsRefused),
+    "integers of many bits, stored in few": Pair(
+        _large("bf16", 1 << 15), _large("bf16", 1 << 17), reject.NumericsRefused),
     "a carry that starts at the most that its type counts to": Pair(
         _started("bf16", 256.0), _started("bf16", 257.0), reject.NumericsRefused),
     "a carry that starts at the most of an integer type": Pair(
@@ -189,6 +201,16 @@ def test_what_is_one_number_whatever_stands_there_is_that_number() -> None:
     assert _normal(fn("div", one, one)) == fn("div", one, one)
     assert _normal(fn("div", 0.0, 0.0)) == fn("div", 0.0, 0.0)
     assert _normal(fn("sub", one, other)) == fn("sub", one, other)
+
+
+@pytest.mark.parametrize(
+    "strange", [fn("log", at("A", 0)), fn("rsqrt", at("A", 0)), fn("sqrt", at("A", 0)), fn("div", 1.0, at("A", 0))]
+)
+def test_what_may_have_no_value_is_no_number(strange: Expr) -> None:
+    power, half = fn("exp", strange), fn("div", at("A", 0), 2.0)
+    assert _normal(fn("sub", strange, strange)) == fn("sub", strange, strange)
+    assert _normal(fn("div", power, power)) == fn("div", power, power)
+    assert _normal(fn("sub", half, half)) == Const(0.0)
 
 
 def test_what_is_read_too_early_is_named_before_the_boundary_that_is_never_passed() -> None:

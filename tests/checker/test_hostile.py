@@ -12,14 +12,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pavane.ir.digest import canonical_bytes
+from pavane.ir.digest import canonical_bytes, program_digest
 from pavane.ir.expr import Const, Expr, Fn, Reduce, at, fn
-from pavane.ir.program import Loop, Rect, Ref, Symbol
+from pavane.ir.program import (
+    Certificate,
+    Counter,
+    Do,
+    Fence,
+    Fifo,
+    Front,
+    Load,
+    Loop,
+    Pop,
+    Post,
+    Process,
+    Push,
+    Rect,
+    Ref,
+    Reserve,
+    Send,
+    ShapeSchedule,
+    Symbol,
+    Turns,
+    Wait,
+)
 from pavane.ir.quasi import Domain, quasi, upper
 from pavane.reject import CapacityRefused, NotProven, OutsideFragment
 from pavane.targets.load import load_target
-from pavane.verify.check import check
-from tests.building import COL, ROW, rect, shape_of, span
+from pavane.verify.check import check, examine
+from tests.building import COL, ROW, rect, shape_of, span, window
 from tests.checker import editing as e
 from tests.checker.two_sections import twice_on_toy
 from tests.examples import matmul_multicast, norm_product_host
@@ -102,6 +123,11 @@ HOSTILE = {
     "a symbol of no value": lambda p: replace(p, symbols=(Symbol("n", 3, 2, 3),)),
     "a symbol named like a loop": lambda p: replace(p, symbols=(Symbol("LV_ITEM_X", 0, 9, 3),)),
     "a name of control characters": lambda p: e.in_shape(p, lambda s: replace(s, name="f\x00\n")),
+    "a program's name of control characters": lambda p: replace(p, name="f\n"),
+    "a program's name without end": lambda p: replace(p, name="f" * (1 << 22)),
+    "a section's name without end": lambda p: replace(p, instances=(replace(p.instances[0], name="f" * (1 << 22)),)),
+    "an engine's name without end": e.process("write", engine="f" * (1 << 22)),
+    "a list of sites without end": lambda p: e.in_shape(p, lambda s: replace(s, sites=((0, 0),) * (1 << 16))),
     "a rectangle that moves": e.process("write", rect=Rect(quasi("SITE_X"), quasi(2), quasi(0), quasi(2))),
     "an old format": lambda p: replace(p, version=0),
     "a counter of many bits": lambda p: e.in_shape(
@@ -118,6 +144,7 @@ HOSTILE = {
 def test_hostile(what):
     refused = e.refusal(MATMUL, TOY, HOSTILE[what])
     assert isinstance(refused, OutsideFragment | CapacityRefused), f"{type(refused).__name__}: {refused}"
+    assert len(str(refused)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -127,6 +154,77 @@ def test_rectangles_outside_the_grid(edges):
     started = time.perf_counter()
     assert isinstance(e.refusal(MATMUL, TOY, e.process("write", rect=rect(*edges))), NotProven)
     assert time.perf_counter() - started < 5
+
+
+def test_leaders_of_more_sites_than_there_are():
+    """Who posts to whom is asked site by site: no array is made for sites that no chip has."""
+    for height in (1 << 26, 1 << 40):
+        edges = (("leadA", rect(0, 1, 0, height)), ("recvA", rect(1, 2, 0, height)))
+        started = time.perf_counter()
+        refused = e.refusal(MATMUL, TOY, e.every(*(e.process(name, rect=to) for name, to in edges)))
+        assert isinstance(refused, OutsideFragment)
+        assert "too many sites" in str(refused)
+        assert time.perf_counter() - started < 5
+
+
+def _many_pairs(slots: int, pairs: int):
+    """So many slots sent in one turn, under so many credits and valids, any of which order any send."""
+    fifos = tuple(f"f{n}" for n in range(slots))
+    credits, valids = (tuple(f"{kind}{n}" for n in range(pairs)) for kind in "cv")
+    members, leader = rect(1, 2, 0, 1), rect(0, 1, 0, 1)
+    lead = (
+        *map(Reserve, fifos), *(Load(f, "A", window((0, 1), (0, 8))) for f in fifos), Fence(), *map(Wait, credits),
+        *(Send(f, members) for f in fifos), Fence(), *(Post(v, members) for v in valids), *map(Push, fifos),
+    )  # fmt: skip
+    take = (*map(Reserve, fifos), *(Post(c, leader) for c in credits), *map(Wait, valids), *map(Push, fifos))
+    let_go = tuple(step for f in fifos for step in (Front(f), Pop(f)))
+    at = (("lead", leader, "reader_a", lead), ("take", members, "reader_a", take))
+
+    def change(shape):
+        return replace(
+            shape,
+            processes=(*(Process(*each) for each in at), Process("let_go", rect(0, 2, 0, 1), "writer", let_go)),
+            fifos=tuple(Fifo(f, "MULTICAST_ROW", 1, 8, "bf16", 1, 16 * n) for n, f in enumerate(fifos)),
+            carries=(),
+            counters=tuple(
+                Counter(name, where, "reader_a", bits=4, id=n % 16)
+                for n in range(pairs)
+                for name, where in ((credits[n], leader), (valids[n], members))
+            ),
+        )
+
+    return lambda program: e.in_shape(program, change)
+
+
+def test_many_pairs_of_counters():
+    """Each counter is asked once a FIFO, not each pair of them."""
+    made = e.signed(_many_pairs(128, 64)(MATMUL), TOY)
+    started = time.perf_counter()
+    report = examine(made, TOY)
+    assert time.perf_counter() - started < 10
+    codes = {refusal.code for refusal in report.refusals}
+    assert codes == {"capacity", "coverage"}, report.refusals  # not `multicast`: the protocol is kept
+
+
+def test_many_loops_on_many_sites():
+    """A turn is compared with what was before it in what it has changed, not in every buffer on every site."""
+    fifos = tuple(f"f{n}" for n in range(128))
+    once = tuple(step for f in fifos for step in (Reserve(f), Push(f), Front(f), Pop(f)))
+    loops = tuple(Loop("LV_ITEM_X", quasi(9), (Fence(),)) for _ in range(3000))
+
+    def change(shape):
+        slots = tuple(Fifo(f, "LOCAL", 1, 8, "bf16", 1, 16 * n) for n, f in enumerate(fifos))
+        everywhere = Process("all", rect(0, 128, 0, 128), "reader_a", (*once, *loops))
+        return replace(shape, processes=(everywhere,), fifos=slots, carries=(), counters=())
+
+    made = e.in_shape(MATMUL, change)
+    steps = tuple(Do(0, n, n) for n in range(512))
+    turns = tuple(Turns("LV_ITEM_X", quasi(9), (Do(0, n, n),)) for n in range(512, 3512))
+    honest = Certificate(program_digest(made), made.target_digest, (ShapeSchedule("matmul", (*steps, *turns)),))
+    started = time.perf_counter()
+    report = examine(replace(made, certificate=honest), TOY)
+    assert time.perf_counter() - started < 10
+    assert ("progress", "matmul") in {(fact.obligation, fact.of) for fact in report.facts}
 
 
 def _again(place: int, name: str, expr: Expr, times: int) -> e.Edit:
@@ -221,7 +319,7 @@ def test_works_without_the_passes():
         import msgspec
         from pavane.ir.program import Program
         from pavane.targets.load import load_target
-        from pavane.verify.check import check
+        from pavane.verify.check import check, examine
         program = msgspec.json.decode(sys.stdin.buffer.read(), type=Program)
         print(check(program, load_target("toy")).program)
         """

@@ -501,9 +501,9 @@ WRONG = [
     ),
     Wrong(
         "numerics",
-        "an integer that bf16 does not hold",
+        "an operand stated twice",
         "matmul",
-        e.every(e.formal("A", fill=Ints(-257, 4)), e.tensor("a", fill=Ints(-257, 4))),
+        e.numerics(operands=(("A", "f32"), ("A", "bf16"), ("B", "bf16"))),
         reject.NumericsRefused,
     ),
     Wrong(
@@ -550,7 +550,7 @@ WRONG = [
         e.with_fields("leadB", 1, window=A_WINDOW(32 * K, COLS + 1)),
         reject.BoundsRefused,
     ),
-    Wrong("meaning", "the sum starts at one", "matmul", e.carry("acc", initial=1.0), reject.NumericsRefused),
+    Wrong("meaning", "the sum starts at one", "matmul", e.carry("acc", initial=1.0), reject.MeaningRefused),
     Wrong("meaning", "the sum is never reset", "matmul", e.without("compute", 0), reject.OutsideFragment),
     Wrong(
         "meaning",
@@ -559,7 +559,7 @@ WRONG = [
         e.every(*(e.loop_extent(p, "LV_KBLOCK", quasi(2)) for p in ("leadA", "recvA", "leadB", "recvB", "compute"))),
         reject.MeaningRefused,
     ),
-    Wrong("meaning", "a product is added twice", "matmul", e.doubled("compute", 3), reject.NumericsRefused),
+    Wrong("meaning", "a product is added twice", "matmul", e.doubled("compute", 3), reject.MeaningRefused),
     Wrong("meaning", "a slot is handed over unfilled", "norm", e.without("core", 20), reject.MulticastRefused),
     Wrong(
         "meaning",

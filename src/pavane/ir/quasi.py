@@ -68,8 +68,8 @@ class Quasi(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         return quasi(other) - self
 
     def __mul__(self, factor: int) -> Quasi:
-        if factor == 0:
-            return ZERO
+        if factor in (0, 1):
+            return self if factor else ZERO
         return Quasi(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
 
     __rmul__ = __mul__
@@ -140,9 +140,12 @@ def quasi(value: Quasi | int | str) -> Quasi:
     """An integer constant, or the variable of that name."""
     if isinstance(value, Quasi):
         return value
-    if isinstance(value, str):
-        return Quasi(0, ((1, value),))
-    return Quasi(int(value))
+    return _variable(value) if isinstance(value, str) else Quasi(int(value))
+
+
+@lru_cache(maxsize=4096)
+def _variable(name: str) -> Quasi:
+    return Quasi(0, ((1, name),))
 
 
 def _atom_key(atom: Atom) -> tuple:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pavane.ir.program import SITE_X, SITE_Y, Do, Store, Turns
+from pavane.ir.digest import canonical_bytes, graph_digest
+from pavane.ir.program import SITE_X, SITE_Y, Do, Program, Store, Turns
 from pavane.ir.types import Ints
 from pavane.ir.walk import symbol_domain
 from pavane.passes.verify import verify
 from pavane.targets.load import load_target
-from pavane.verify.check import check, fragment, fragment_shape, inequalities, order, resident, scope, site_state, terms
+from pavane.verify.check import check, fragment, fragment_shape, inequalities, order, resident, scope, terms
 from pavane.verify.check.capacity import memory_map
+from pavane.verify.check.coverage import MAX_WRITTEN
 from pavane.verify.check.evaluation import evaluate
 from pavane.verify.check.meaning import expected
 from pavane.verify.check.multicast import multicast_leaders
 from pavane.verify.check.section import section_of
 from pavane.verify.check.terms import Effort, worded
+from tests.evidence.bases import base
 from tests.examples import matmul_multicast
 
 PAGE = (Path(__file__).parents[3] / "docs" / "certificate.md").read_text(encoding="utf-8")
@@ -35,9 +41,38 @@ def shown(name: str) -> list[str]:
     return block.splitlines()
 
 
+def _sha(tree: Any) -> str:
+    return hashlib.sha256(json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+
+
+def _text(program: Program) -> dict[str, Any]:
+    return json.loads(canonical_bytes(program))
+
+
+def test_the_program_digest_from_the_text():
+    tree = _text(PROGRAM)
+    bare = {name: value for name, value in tree.items() if name != "certificate"}
+    assert _sha(bare | {"phase": "PERSISTENT"}) == tree["certificate"]["program"]
+
+
+@pytest.mark.parametrize("program", [PROGRAM, base("cache.1")[0]], ids=["weights", "cache"])
+def test_the_graph_digest_from_the_text(program):
+    tree, floats, places = _text(program), {"type": "floats"}, ("home", "shard_bytes", "interleave_bytes")
+    tensors = [
+        [*(t[name] for name in ("name", "shape", "dtype", "role")), t.get("fill", floats), t.get("transition")]
+        for t in tree["tensors"]
+    ]
+    meant = {}
+    for shape in tree["shapes"]:
+        formals = [{name: value for name, value in f.items() if name not in places} for f in shape["formals"]]
+        meant[shape["name"]] = _sha([formals, shape["spec"]])
+    sections = [[meant[instance["shape"]], instance["bindings"]] for instance in tree["instances"]]
+    assert _sha([tree["symbols"], tensors, sections]) == graph_digest(program)
+
+
 def test_limits():
-    found = {}
-    for module in (fragment, fragment_shape, scope, terms, site_state, inequalities, resident, order):
+    found = {"MAX_WRITTEN": MAX_WRITTEN}
+    for module in (fragment, fragment_shape, scope, terms, inequalities, resident, order):
         found |= {name: value for name, value in vars(module).items() if name.startswith("MAX_")}
     assert sorted(shown("limits")) == sorted(f"{name} = {value}" for name, value in found.items())
 

@@ -121,6 +121,7 @@ CONTRADICTIONS = (
     ("grid.width", replace(TOY, grid=replace(TOY.grid, width=0))),
     ("must not be negative", replace(TOY, noc=replace(TOY.noc, hop_cycles=-1))),
     ("at most 1024", replace(TOY, grid=replace(TOY.grid, width=5000))),
+    ("dram.channels = 1025: at most 1024", replace(TOY, dram=replace(TOY.dram, channels=1025))),
     ("counters.bits", replace(TOY, counters=replace(TOY.counters, bits=1))),
     ("leaves nothing", replace(TOY, memory=replace(TOY.memory, reserved_bytes=65536))),
     ("power of two", replace(TOY, dram=replace(TOY.dram, alignment_bytes=24))),
@@ -155,6 +156,7 @@ def test_each_contradiction_is_reported(words, target):
     [
         ("unknown element type", {"a": "f64"}),
         ("power of two", {"lanes": 3}),
+        ("at most 1024", {"lanes": 2048}),
         ("at least 1", {"cycles": 0}),
         ("at least 1", {"tile": (0, 1, 1)}),
         ("more bits than operand_bits", {"a_bits": 7}),

@@ -16,6 +16,7 @@ tiles and sites cost nothing.
               evaluation (terms of buffers)  facts, clocks, families, rounds and boundaries (what happens before what)
               footprints (which site touches what)  lag (how far FIFOs let one run ahead)  local_bytes (of buffers)
               bindings, homes and channels (where tensors stand)  standing (where a section stands)
+              in_f32 (what Generics compute with)
 """
 
 from __future__ import annotations

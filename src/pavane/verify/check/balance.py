@@ -3,9 +3,9 @@ each turn is neutral.
 
 Token nest: restrict a process's loop tree to the `Push` (or `Front`) steps of one FIFO and drop empty loops. When the
 two trees are equal, the n-th slot pushed and the n-th slot in front belong to the same step pair and the same loop
-values, because both processes enumerate them in the same lexicographic order and a FIFO keeps order. `Reserve` stands
-like `Push`, `Pop` like `Front`. Then pushes and pops are equally many for every value of the symbols without counting
-them. What a turn of a loop does to FIFOs and counters is read from the replayed schedule.
+values, because both enumerate them in the same lexicographic order and a FIFO keeps order; so too where one process has
+both ends. `Reserve` stands like `Push`, `Pop` like `Front`. Then pushes and pops are equally many for every value of
+the symbols without counting them. What a turn of a loop does to FIFOs and counters is read from the replayed schedule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from pavane.ir.program import Front, Pop, Post, Push, Reserve, Wait
 from pavane.reject import BalanceRefused
 from pavane.verify.check.abstract_run import AbstractRun
-from pavane.verify.check.boxes import box, overlaps
+from pavane.verify.check.boxes import area, box, common_part, overlaps
 from pavane.verify.check.resident import token_nest
 from pavane.verify.check.section import Actor, Section
 
@@ -40,18 +40,15 @@ def _ends(section: Section, name: str) -> None:
         raise BalanceRefused("no process uses the FIFO", where=where)
     for actors, ends in ((pushers, "fill"), (poppers, "empty")):
         _disjoint(actors, ends, where)
-    if _sites(pushers) != _sites(poppers):
+    if not _on_the_same_sites(pushers, poppers):
         raise BalanceRefused("the FIFO is filled on other sites than it is emptied on", where=where)
-    nests = {}
-    for actor in pushers:
-        nests[actor.name] = _nest(actor, name, Reserve, Push, where)
-    for actor in poppers:
-        nests[actor.name] = _nest(actor, name, Front, Pop, where)
-    if len(set(nests.values())) > 1:
+    nests = [(actor, _nest(actor, name, Reserve, Push, where)) for actor in pushers]
+    nests += [(actor, _nest(actor, name, Front, Pop, where)) for actor in poppers]
+    if len({nest for _, nest in nests}) > 1:
         raise BalanceRefused(
             "slots are handed over in another loop nest than they are taken",
             where=where,
-            terms=[f"{actor}: {_worded(nest)}" for actor, nest in nests.items()],
+            terms=[f"{actor.name}: {_worded(nest)}" for actor, nest in nests],
         )
 
 
@@ -79,9 +76,10 @@ def _disjoint(actors: tuple[Actor, ...], what: str, where: str) -> None:
                 raise BalanceRefused(f"{actor.name} and {other.name} both {what} it on one site", where=where)
 
 
-def _sites(actors: tuple[Actor, ...]) -> frozenset[tuple[int, int]]:
-    boxes = (actor.box for actor in actors)
-    return frozenset((x, y) for x0, x1, y0, y1 in boxes for x in range(x0, x1) for y in range(y0, y1))
+def _on_the_same_sites(some: tuple[Actor, ...], others: tuple[Actor, ...]) -> bool:
+    """For processes of which no two of a kind share a site."""
+    shared = sum(area(common_part(a.box, b.box)) for a in some for b in others)
+    return sum(area(a.box) for a in some) == shared == sum(area(b.box) for b in others)
 
 
 def _counter(section: Section, name: str) -> None:

@@ -9,15 +9,18 @@ same bytes).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from pavane.ir.program import Formal, Instance, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi, upper
 from pavane.ir.types import Const, Floats, Ints, block_elements, row_bytes
-from pavane.reject import BoundsRefused, CapacityRefused, NumericsRefused, OrderRefused
+from pavane.reject import BoundsRefused, CapacityRefused, NumericsRefused, OrderRefused, OutsideFragment
 from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.inequalities import never_negative
+from pavane.verify.check.intervals import Interval, sharing
+from pavane.verify.check.scope import MAX_PAIRS
 from pavane.verify.check.section import Section
 
 Place = tuple[str, int, int, str]
@@ -34,12 +37,13 @@ class Memory:
 
     tensors: dict[str, Tensor]
     places: dict[str, Place]
-    meeting: dict[Place, tuple[Place, ...]]
+    meeting: dict[Place, list[Place]]
     part: bool = False
 
     def share(self, one: str, other: str) -> bool:
         """Do two tensors share bytes?"""
-        return self.places[other] in self.meeting[self.places[one]]
+        (arena, start, end, _), (beside, low, high, _) = self.places[one], self.places[other]
+        return arena == beside and start < high and low < end
 
 
 def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bool) -> Memory:
@@ -52,11 +56,22 @@ def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bo
         raise CapacityRefused(
             "the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes"
         )
-    arenas: dict[str, list[Place]] = {}
-    for place in dict.fromkeys(places.values()):
-        arenas.setdefault(place[0], []).append(place)
-    meeting = {p: tuple(q for q in arenas[p[0]] if q[1] < p[2] and p[1] < q[2]) for p in places.values()}
-    return Memory(tensors, places, meeting, part)
+    return Memory(tensors, places, _meeting(places.values(), program.name), part)
+
+
+def _meeting(places: Iterable[Place], where: str) -> dict[Place, list[Place]]:
+    """Of each place itself and the others that share bytes with it."""
+    found = {place: [place] for place in places}
+    arenas: dict[str, list[Interval[Place]]] = {}
+    for place in found:
+        arenas.setdefault(place[0], []).append((place[1], place[2], place))
+    pairs = chain.from_iterable(map(sharing, arenas.values()))
+    for number, (one, other) in enumerate(pairs):
+        if number == MAX_PAIRS:
+            raise OutsideFragment("too many tensors share bytes", where=where, available=f"{MAX_PAIRS} pairs")
+        found[one].append(other)
+        found[other].append(one)
+    return found
 
 
 def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget, part: bool) -> Place:

@@ -8,19 +8,21 @@ everybody that its rounds reach (`rounds`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from pavane.ir.program import Program, Run, Wait
 from pavane.reject import OrderRefused, ProgressRefused
 from pavane.verify.check.boxes import area
-from pavane.verify.check.clocks import Class, Clock, join
-from pavane.verify.check.facts import BEGIN, DONE, END, Facts, facts
+from pavane.verify.check.clocks import Class, Clock, joined
+from pavane.verify.check.facts import BEGIN, DONE, END, Facts, Point, facts
 from pavane.verify.check.rounds import Walk, advance, ended, walk_of
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.standing import stands_on
 
 Orders = dict[tuple[str, frozenset[int]], Facts]
+Begin = tuple[tuple[int, str, Clock], ...]  # the processes of a section that are on a class, with engines and clocks
+After = Callable[[Begin, int, frozenset[Point]], Clock]
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def walk_program(
 
 def _section(walk: Walk, orders: Orders, number: int, section: Section, visit: Callable[[Access], None]) -> None:
     runners = {actor.number: _runners(walk, number, section, actor) for actor in section.actors}
+    after = cache(partial(_after, number))
     for place in walk.classes:
         present = {
             a.number: a.process.engine
@@ -61,7 +64,7 @@ def _section(walk: Walk, orders: Orders, number: int, section: Section, visit: C
             if place.workers.get(a.process.engine) in runners[a.number]
         }
         if present:
-            _on_class(walk, orders, number, section, place, present, visit)
+            _on_class(walk, orders, number, section, place, present, after, visit)
     for workers in runners.values():
         for worker in workers:
             walk.at[worker] += 1
@@ -100,29 +103,31 @@ def _on_class(
     section: Section,
     place: Class,
     present: dict[int, str],
+    after: After,
     visit: Callable[[Access], None],
 ) -> None:
     """Clocks of the processes of a section on one class: at their first accesses, then at their ends."""
     key = (section.shape.name, frozenset(present))
     order = orders[key] if key in orders else orders.setdefault(key, facts(section, key[1]))
-    begin = {p: walk.clocks[(place.number, engine)] for p, engine in present.items()}
-    for process in present:
-        before = cache(partial(_at, order, begin, present, place, number, process))
-        visit(Access(number, section, section.actors[process], place, walk.classes, before))
-    ends = {p: _at(order, begin, present, place, number, p, END) for p in present}
+    begin = tuple((p, engine, walk.clocks[(place.number, engine)]) for p, engine in present.items())
     for process, engine in present.items():
-        walk.clocks[(place.number, engine)] = ends[process]
+        at = partial(_at, after, begin, order, process)
+        visit(Access(number, section, section.actors[process], place, walk.classes, at))
+        walk.clocks[(place.number, engine)] = at(END)
 
 
-def _at(
-    order: Facts, begin: dict[int, Clock], present: dict[int, str], place: Class, number: int, process: int, point: str
-) -> Clock:
-    clock = begin[process].copy()
-    for other, what in sorted(order[(process, point)]):
+def _at(after: After, begin: Begin, order: Facts, process: int, point: str) -> Clock:
+    return after(begin, process, order[(process, point)])
+
+
+def _after(number: int, begin: Begin, process: int, told: frozenset[Point]) -> Clock:
+    """The clock of a process of a section after its begin and some other begins and ends of accesses."""
+    engines = {p: engine for p, engine, _ in begin}
+    clocks = {p: clock for p, _, clock in begin}
+    clock = clocks[process]
+    for other, what in sorted(told):
         if what == BEGIN:
-            clock.join(begin[other])
+            clock = clock.joined(clocks[other])
         elif what == DONE:
-            join(clock.own, {present[other]: number})
-    if place.area == 1:
-        join(clock.all, {(place.number, engine): instance for engine, instance in clock.own.items()})
+            clock = replace(clock, own=joined(clock.own, {engines[other]: number}))
     return clock

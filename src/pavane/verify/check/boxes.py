@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pavane.ir.program import Rect
 from pavane.reject import OutsideFragment
 
 Box = tuple[int, int, int, int]
+MAX_SITES = 1 << 14
 
 
 def box(rect: Rect, where: str) -> Box:
@@ -17,6 +20,15 @@ def box(rect: Rect, where: str) -> Box:
     if not (0 <= x0 < x1 and 0 <= y0 < y1):
         raise OutsideFragment(f"[{x0}, {x1}) x [{y0}, {y1}) is not a rectangle of sites", where=where)
     return x0, x1, y0, y1
+
+
+def extent_of(boxes: Iterable[Box]) -> tuple[int, int]:
+    """Width and height of the grid that rectangles stand in; refuses more sites than arrays are made of."""
+    edges = tuple(boxes)
+    width, height = max((b[1] for b in edges), default=1), max((b[3] for b in edges), default=1)
+    if width * height > MAX_SITES:
+        raise OutsideFragment("a section covers too many sites", needed=f"{width} x {height}", available=f"{MAX_SITES}")
+    return width, height
 
 
 def overlaps(a: Box, b: Box) -> bool:

@@ -12,21 +12,21 @@ from __future__ import annotations
 from itertools import pairwise
 
 from pavane.ir.expr import At, walk
-from pavane.ir.program import Carry, Compute, Counter, Fifo, Generic, Load, Rect, Send, Store
+from pavane.ir.program import Carry, Compute, Counter, Fifo, Generic, Init, Load, Rect, Send, Store
 from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import Engine, EngineRole, SpatialTarget
 from pavane.verify.check.boxes import Box, box, overlaps, within
+from pavane.verify.check.intervals import Interval
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.standing import standing
 
 _ROLES: tuple[tuple[tuple[type, ...], EngineRole], ...] = (
     ((Load, Send), "reader"),
-    ((Compute,), "compute"),
+    ((Compute, Init), "compute"),
     ((Store,), "writer"),
 )
-Interval = tuple[int, int, str]
 
 
 def capacity(section: Section, target: SpatialTarget) -> str:
@@ -45,7 +45,7 @@ def capacity(section: Section, target: SpatialTarget) -> str:
     return f"{len(intervals)} buffers, {end} of {target.memory.bytes} bytes a site"
 
 
-def memory_map(section: Section) -> tuple[Interval, ...]:
+def memory_map(section: Section) -> tuple[Interval[str], ...]:
     """(start, end, name) of every buffer that takes local memory, in order of address."""
     fifos = (fifo for fifo in section.shape.fifos if fifo.kind != "ALIAS")
     buffers: tuple[Fifo | Carry, ...] = (*fifos, *section.shape.carries)
@@ -82,8 +82,8 @@ def _engine(section: Section, actor: Actor, target: SpatialTarget) -> None:
             raise CapacityRefused(f"engine {engine.name} is no {role}", where=where)
         if isinstance(leaf.step, Compute) and isinstance(leaf.step.op, Generic):
             _registers(section, actor, leaf.step.op, engine, where)
-        if isinstance(leaf.step, Send) and not target.noc.multicast:
-            raise CapacityRefused("the target's network does not multicast", where=where)
+        if isinstance(leaf.step, Send) and (target.grid.scattered or not target.noc.multicast):
+            raise CapacityRefused("the target's network does not multicast along rows and columns", where=where)
 
 
 def _registers(section: Section, actor: Actor, op: Generic, engine: Engine, where: str) -> None:
@@ -129,7 +129,7 @@ def _one_process_an_engine(section: Section) -> None:
                 )
 
 
-def _layout(section: Section, intervals: tuple[Interval, ...], target: SpatialTarget) -> None:
+def _layout(section: Section, intervals: tuple[Interval[str], ...], target: SpatialTarget) -> None:
     memory = target.memory
     for start, end, name in intervals:
         where = f"{section.where}, {name}"

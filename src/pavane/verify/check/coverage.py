@@ -27,6 +27,7 @@ from pavane.verify.check.boxes import area
 from pavane.verify.check.inequalities import MAX_POINTS, never_negative, never_positive
 from pavane.verify.check.section import Actor, Leaf, Section
 
+MAX_WRITTEN = 1 << 22
 Digits = list[tuple[int, Quasi, str]]
 
 
@@ -63,9 +64,10 @@ def _counted(section: Section, spec: Spec, steps: list[tuple[Actor, Leaf]]) -> N
     """Where several steps outside all loops store a formal of constant extents: how often each element is written."""
     where, shape = f"{section.where}, {spec.out}", section.formals[spec.out].shape
     sites = sum(area(actor.box) for actor, _ in steps)
-    elements = math.prod(e.const if e.is_const else MAX_POINTS for e in shape)
     constant = all(e.is_const for e in (*shape, *spec.origin, *spec.extents))
-    if not constant or elements * sites > MAX_POINTS * 64 or not all(_once_a_site(leaf) for _, leaf in steps):
+    written_at_most = sites * math.prod(e.const for e in shape)
+    few = sites <= MAX_POINTS and written_at_most <= MAX_WRITTEN
+    if not (constant and few and all(_once_a_site(leaf) for _, leaf in steps)):
         raise CoverageRefused(f"{len(steps)} steps store it", where=where, remedy="one store step an output")
     written = np.zeros(tuple(e.const for e in shape), np.int64)
     wanted = np.zeros_like(written)
@@ -74,7 +76,7 @@ def _counted(section: Section, spec: Spec, steps: list[tuple[Actor, Leaf]]) -> N
         window = leaf.step.window  # type: ignore[union-attr]
         for x, y in product(range(actor.box[1] - actor.box[0]), range(actor.box[3] - actor.box[2])):
             starts = [start.evaluate({SITE_X: x, SITE_Y: y}) for start in window.start]  # type: ignore[union-attr]
-            written[tuple(slice(max(s, 0), s + n) for s, n in zip(starts, window.size, strict=True))] += 1
+            written[tuple(slice(max(s, 0), max(s + n, 0)) for s, n in zip(starts, window.size, strict=True))] += 1
     wrong = np.argwhere(written != wanted)
     if wrong.size:
         place = tuple(int(i) for i in wrong[0])

@@ -89,7 +89,7 @@ def _loop(shared: Shared, actor: Actor, loop: Loop, index: int, size: int, buffe
             buffers.own[name] = summed(close, name, before[name], turn)
         elif use == "sets":
             writes = [w for w in shared.evidence.writes[since:] if w.place.actor is actor and w.name == name]
-            buffers.own[name] = settled(close, name, buffers.own.get(name), name in before, _alike(writes))
+            buffers.own[name] = settled(close, name, buffers.own.get(name), _alike(writes))
 
 
 def _alike(writes: Sequence[Write]) -> bool:

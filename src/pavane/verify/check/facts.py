@@ -23,17 +23,18 @@ Facts = dict[Point, frozenset[Point]]
 
 def facts(section: Section, present: frozenset[int]) -> Facts:
     """By point of a process that is present on a site: the begins and ends of accesses that happen before it."""
-    edges: dict[tuple, set[tuple]] = {}
+    after: dict[tuple, set[tuple]] = {}
     actors = [a for a in section.actors if a.number in present]
     for actor in actors:
         for line in _lines(section, actor):
             for first, second in pairwise(line):
-                edges.setdefault(second, set()).add(first)
+                after.setdefault(first, set()).add(second)
     for name in section.fifos:
-        _handovers(section, name, actors, edges)
+        _handovers(section, name, actors, after)
     asked = [(a.number, point) for a in actors for point in (TENSORS, LOCAL, END, *map(first_access, a.buffers))]
-    told = frozenset((a.number, point) for a in actors for point in (BEGIN, DONE))
-    return {point: told & _ancestors(point, edges) for point in asked}
+    told = [(a.number, point) for a in actors for point in (BEGIN, DONE)]
+    before = _before(told, after)
+    return {point: frozenset(one for n, one in enumerate(told) if before.get(point, 0) >> n & 1) for point in asked}
 
 
 def first_access(name: str) -> str:
@@ -65,7 +66,7 @@ def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
             yield [point, (number, point[1].replace("first", "last"), *point[2:])]
 
 
-def _handovers(section: Section, name: str, actors: list[Actor], edges: dict[tuple, set[tuple]]) -> None:
+def _handovers(section: Section, name: str, actors: list[Actor], after: dict[tuple, set[tuple]]) -> None:
     for pusher in actors:
         for popper in actors:
             pushes, fronts = pusher.uses(Push, name), popper.uses(Front, name)
@@ -74,7 +75,7 @@ def _handovers(section: Section, name: str, actors: list[Actor], edges: dict[tup
             for push, front in zip(pushes, fronts, strict=False):
                 for which in ("first", "last"):
                     source = (pusher.number, f"{which} push", name, push.index)
-                    edges.setdefault((popper.number, f"{which} front", name, front.index), set()).add(source)
+                    after.setdefault(source, set()).add((popper.number, f"{which} front", name, front.index))
 
 
 def _first_tensor(section: Section, actor: Actor) -> int:
@@ -119,15 +120,21 @@ def _done(section: Section, actor: Actor) -> int:
     return end
 
 
-def _ancestors(point: tuple, edges: dict[tuple, set[tuple]]) -> set[tuple]:
-    seen: set[tuple] = set()
-    stack = [point]
+def _before(told: list[Point], after: dict[tuple, set[tuple]]) -> dict[tuple, int]:
+    """By point: which of `told` come before it, a bit each."""
+    found: dict[tuple, int] = {}
+    stack: list[tuple] = []
+    for number, point in enumerate(told):
+        found[point] = found.get(point, 0) | 1 << number
+        stack.append(point)
     while stack:
-        for before in edges.get(stack.pop(), ()):
-            if before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return seen
+        point = stack.pop()
+        for later in after.get(point, ()):
+            known = found.get(later, 0)
+            if found[point] & ~known:
+                found[later] = known | found[point]
+                stack.append(later)
+    return found
 
 
 def touching(section: Section, actor: Actor) -> Iterator[tuple[Actor, Leaf]]:

@@ -13,7 +13,7 @@ import re
 import msgspec
 
 from pavane.ir.digest import canonical_bytes
-from pavane.ir.program import FORMAT_VERSION, Program, Run, Tensor
+from pavane.ir.program import FORMAT_VERSION, Post, Program, Run, Tensor
 from pavane.ir.quasi import Domain
 from pavane.ir.walk import symbol_domain
 from pavane.reject import OutsideFragment
@@ -22,6 +22,7 @@ from pavane.verify.check.fragment_shape import MAX_POSTS, admit_shape
 from pavane.verify.check.scope import (
     MAX_INT,
     RESERVED,
+    SITES,
     TOO_LARGE,
     admit_counter,
     admit_extents,
@@ -29,6 +30,8 @@ from pavane.verify.check.scope import (
     in_scope,
     integers,
     known,
+    legible,
+    scope_of,
     too_large,
     unique,
 )
@@ -48,6 +51,9 @@ def admit(program: Program, target: SpatialTarget) -> Program:
 
 
 def _structure(program: Program, target: SpatialTarget) -> None:
+    engines = [process.engine for shape in program.shapes for process in shape.processes]
+    engines += [counter.engine for shape in program.shapes for counter in shape.counters]
+    legible((program.name, program.target, *(i.name for i in program.instances), *engines), "program")
     if program.version != FORMAT_VERSION:
         raise OutsideFragment(f"format version {program.version} is not {FORMAT_VERSION}", where=program.name)
     if program.phase not in ("PERSISTENT", "VERIFIED"):
@@ -110,7 +116,7 @@ def _tensor(tensor: Tensor, domain: Domain) -> None:
     if tensor.offset != -1 and tensor.role != "SCRATCH" and tensor.home == "dram":
         raise OutsideFragment(f"a tensor of role {tensor.role} beside the chip has a place of its own", where=where)
     if tensor.transition is not None:
-        in_scope((tensor.transition.row, tensor.transition.rows), domain.names(), where)
+        in_scope((tensor.transition.row, tensor.transition.rows), scope_of(domain), where)
     integers((tensor.offset, tensor.shard_bytes, tensor.interleave_bytes), where)
 
 
@@ -146,5 +152,7 @@ def _workers(program: Program, target: SpatialTarget) -> None:
                 known(turn.counter, counters, "counter", where)
                 if not 1 <= turn.n <= MAX_POSTS:
                     raise OutsideFragment(f"{turn.n} is no number of posts", where=where)
+            if isinstance(turn, Post):
+                in_scope((turn.to.x0, turn.to.x1, turn.to.y0, turn.to.y1), SITES, where)
     for counter in program.counters:
         admit_counter(counter, f"counter {counter.name}")

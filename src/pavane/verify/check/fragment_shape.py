@@ -9,8 +9,6 @@ from pavane.ir.expr import Indirect
 from pavane.ir.program import (
     GENERIC_VARIABLES,
     LOOP_VARIABLES,
-    SITE_X,
-    SITE_Y,
     Carry,
     Compute,
     Generic,
@@ -31,8 +29,13 @@ from pavane.ir.program import (
 from pavane.ir.quasi import Domain, lower, upper
 from pavane.ir.types import INTEGER_RANGE, block_elements
 from pavane.reject import OutsideFragment
+from pavane.verify.check.boxes import MAX_SITES
 from pavane.verify.check.scope import (
+    LARGEST_F32,
     MAX_INT,
+    MAX_NAMED,
+    SITES,
+    Scope,
     admit_counter,
     admit_expression,
     admit_extents,
@@ -41,6 +44,7 @@ from pavane.verify.check.scope import (
     index_in_scope,
     integers,
     known,
+    scope_of,
     unique,
 )
 
@@ -48,6 +52,10 @@ MAX_PROCESSES, MAX_LEAVES, MAX_NEST = 32, 4096, 12
 MAX_POSTS = 1 << 20
 MAX_BUFFER_SIDE = 1 << 24
 MAX_DEPTH = 1 << 12
+# What a float type holds; more would become infinite. (q8_0: 127 times the greatest scale, an f16.)
+_LARGEST = {
+    "f32": LARGEST_F32, "f16": 65504.0, "q8_0": 127 * 65504.0, **dict.fromkeys(("bf16", "bfp8", "bfp4"), 255 * 2.0**120)
+}  # fmt: skip
 
 
 def admit_shape(shape: Shape, domain: Domain) -> None:
@@ -61,11 +69,18 @@ def admit_shape(shape: Shape, domain: Domain) -> None:
     for formal in shape.formals:
         admit_extents(formal.shape, formal.dtype, domain, f"{where}, formal {formal.name}")
         admit_fill(formal.fill, f"{where}, formal {formal.name}")
+    if len(shape.sites) > MAX_SITES:
+        raise OutsideFragment("a section's list of sites is too long", where=where, available=f"{MAX_SITES}")
     integers((*(i for site in shape.sites for i in site), *(f.interleave_bytes for f in shape.formals)), where)
     _buffers(shape, where)
     _specs(shape, domain, where)
-    if sum(1 for p in shape.processes for _ in _steps(p.body, ())) > MAX_LEAVES:
-        raise OutsideFragment(f"a shape has more than {MAX_LEAVES} steps", where=where)
+    steps = [step for p in shape.processes for _, step in _steps(p.body, ())]
+    for what, count, most in (
+        ("steps", len(steps), MAX_LEAVES),
+        ("steps that post", sum(isinstance(step, Post) for step in steps), 2 * MAX_NAMED),  # one a counter is accepted
+    ):
+        if count > most:
+            raise OutsideFragment(f"a shape has more than {most} {what}", where=where, needed=str(count))
     for process in shape.processes:
         _process(shape, process, domain, where)
 
@@ -90,11 +105,12 @@ def _buffers(shape: Shape, where: str) -> None:
 
 
 def _initial(carry: Carry, where: str) -> None:
-    """Finite, and of an integer type a value of it: only floats round what they are given."""
+    """Finite, as its type holds it too, and of an integer type a value of it: only floats round what they are given."""
     if not math.isfinite(carry.initial):
         raise OutsideFragment("a carry's initial value is not finite", where=where)
-    limits = INTEGER_RANGE.get(carry.dtype)
-    if limits and not (limits[0] <= carry.initial <= limits[1] and carry.initial.is_integer()):
+    largest = _LARGEST.get(carry.dtype, 0.0)
+    low, high = INTEGER_RANGE.get(carry.dtype, (-largest, largest))
+    if not low <= carry.initial <= high or (carry.dtype in INTEGER_RANGE and not carry.initial.is_integer()):
         raise OutsideFragment(f"{carry.initial} is no value of {carry.dtype}", where=where)
 
 
@@ -120,10 +136,11 @@ def _specs(shape: Shape, domain: Domain, where: str) -> None:
         rank = len(formals[spec.out].shape)
         if len(spec.origin) != rank or len(spec.extents) != rank:
             raise OutsideFragment(f"origin and extents do not have {rank} dimensions", where=place)
-        in_scope((*spec.origin, *spec.extents), domain.names(), place)
-        variables = (*domain.names(), *(f"i{d}" for d in range(rank)))
+        symbols = scope_of(domain)
+        in_scope((*spec.origin, *spec.extents), symbols, place)
+        places = {f"i{d}": upper(extent, domain) for d, extent in enumerate(formals[spec.out].shape)}
         ranks = {name: len(formal.shape) for name, formal in formals.items()}
-        admit_expression(spec.expr, variables, ranks, place, spec=True)
+        admit_expression(spec.expr, {**symbols, **places}, ranks, place, spec=True)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -143,13 +160,14 @@ def _steps(body: tuple[Node, ...], nest: tuple[Loop, ...]) -> Iterator[tuple[tup
 
 def _process(shape: Shape, process: Process, domain: Domain, where: str) -> None:
     place = f"{where}, process {process.name}"
-    outer = domain.names()
+    outer = {**scope_of(domain), **SITES}
     admitted: tuple[Loop, ...] = ()
+    scope = outer
     for nest, step in _steps(process.body, ()):
         if nest is not admitted:
             _loops(nest, domain, place)
-            admitted = nest
-        _step(shape, step, (*outer, SITE_X, SITE_Y, *(loop.var for loop in nest)), place)
+            admitted, scope = nest, {**outer, **{loop.var: upper(loop.extent, domain) for loop in nest}}
+        _step(shape, step, scope, place)
 
 
 def _loops(nest: tuple[Loop, ...], domain: Domain, where: str) -> None:
@@ -157,7 +175,7 @@ def _loops(nest: tuple[Loop, ...], domain: Domain, where: str) -> None:
     if len(set(names)) != len(names) or any(name not in LOOP_VARIABLES for name in names):
         raise OutsideFragment(f"the loop variables {', '.join(names)} are not distinct fixed names", where=where)
     for loop in nest:
-        in_scope((loop.extent,), domain.names(), where)
+        in_scope((loop.extent,), scope_of(domain), where)
         if lower(loop.extent, domain) < 1:
             raise OutsideFragment(
                 f"the loop over {loop.var} may have no turn", where=where, needed=f"{loop.extent} >= 1"
@@ -166,7 +184,7 @@ def _loops(nest: tuple[Loop, ...], domain: Domain, where: str) -> None:
             raise OutsideFragment(f"the loop over {loop.var} has too many turns", where=where)
 
 
-def _step(shape: Shape, step: Step, scope: tuple[str, ...], where: str) -> None:
+def _step(shape: Shape, step: Step, scope: Scope, where: str) -> None:
     fifos = {f.name for f in shape.fifos}
     carries = {c.name for c in shape.carries}
     if isinstance(step, Post | Wait):
@@ -180,12 +198,12 @@ def _step(shape: Shape, step: Step, scope: tuple[str, ...], where: str) -> None:
     elif hasattr(step, "fifo"):
         known(step.fifo, fifos, "FIFO", where)
     if isinstance(step, Post | Send):
-        in_scope((step.to.x0, step.to.x1, step.to.y0, step.to.y1), (SITE_X, SITE_Y), where)
+        in_scope((step.to.x0, step.to.x1, step.to.y0, step.to.y1), SITES, where)
     if isinstance(step, Load | Store):
         _window(shape, step, scope, where)
 
 
-def _window(shape: Shape, step: Load | Store, scope: tuple[str, ...], where: str) -> None:
+def _window(shape: Shape, step: Load | Store, scope: Scope, where: str) -> None:
     formals = {f.name: f for f in shape.formals}
     known(step.tensor, set(formals), "formal", where)
     window: Window = step.window
@@ -206,7 +224,7 @@ def _window(shape: Shape, step: Load | Store, scope: tuple[str, ...], where: str
         in_scope((step.row,), scope, where)
 
 
-def _op(op: Generic | MatmulTiles, buffers: set[str], scope: tuple[str, ...], where: str) -> None:
+def _op(op: Generic | MatmulTiles, buffers: set[str], scope: Scope, where: str) -> None:
     refs = (op.dst,) if isinstance(op, Generic) else (op.dst, op.a, op.b)
     spans = (op.rows, op.cols, *op.guard) if isinstance(op, Generic) else (op.rows, op.cols, op.k, *op.guard)
     for ref in refs:
@@ -217,7 +235,7 @@ def _op(op: Generic | MatmulTiles, buffers: set[str], scope: tuple[str, ...], wh
             raise OutsideFragment(f"a span is {span.size} long", where=where)
         in_scope((span.start, span.limit), scope, where)
     if isinstance(op, Generic):
-        inside = (*scope, *GENERIC_VARIABLES[:2])
+        inside = {**scope, **dict.fromkeys(GENERIC_VARIABLES[:2], MAX_BUFFER_SIDE)}
         admit_expression(op.expr, inside, dict.fromkeys(buffers, 2), where, spec=False)
     elif op.tree.lanes < 1 or op.tree.atom < 0:
         raise OutsideFragment("a reduction tree has no lanes or a negative atom", where=where)

@@ -14,6 +14,8 @@ every other tensor on the chip. Two SCRATCH tensors may share bytes; `order` the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pavane.ir.program import Program, Tensor
 from pavane.ir.quasi import Domain
 from pavane.ir.shards import share_bytes
@@ -21,7 +23,8 @@ from pavane.ir.types import row_bytes
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.bindings import Memory, bound, tensor_bytes
-from pavane.verify.check.capacity import Interval, memory_map
+from pavane.verify.check.capacity import memory_map
+from pavane.verify.check.intervals import Interval, Taken
 from pavane.verify.check.section import Section
 
 _ROLES = {"sites": ("SCRATCH", "WEIGHT"), "sharded": ("WEIGHT", "STATE")}
@@ -49,9 +52,11 @@ def homes(
         _may_lie_there(tensor, target)
     if not memory.part:
         rooms = {tensor.name: _room(tensor, symbols, target) for tensor in here}
-        for tensor in here:
-            _has_room(rooms[tensor.name], sections, target)
-        _lasting_apart([tensor for tensor in here if tensor.role in _LASTING], rooms)
+        maps = ((section.shape.name, memory_map(section)) for section in sections.values())
+        buffers = Taken((low, high, f"{name} of {shape}") for shape, listed in maps for low, high, name in listed)
+        for room in rooms.values():
+            _has_room(room, buffers, target)
+        _lasting_apart(rooms.values(), {tensor.name for tensor in here if tensor.role in _LASTING})
     shards = sum(tensor.home == "sharded" for tensor in here)
     return f"{len(here) - shards} tensors on the sites" + (f", {shards} sharded" if shards else "")
 
@@ -78,7 +83,7 @@ def _may_lie_there(tensor: Tensor, target: SpatialTarget) -> None:
             )
 
 
-def _room(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> Interval:
+def _room(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> Interval[str]:
     """What a tensor takes of each site."""
     size = tensor_bytes(tensor, symbols)
     if tensor.home == "sharded":
@@ -86,7 +91,7 @@ def _room(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> Interval:
     return tensor.offset, tensor.offset + size, tensor.name
 
 
-def _has_room(room: Interval, sections: dict[str, Section], target: SpatialTarget) -> None:
+def _has_room(room: Interval[str], buffers: Taken[str], target: SpatialTarget) -> None:
     start, end, tensor = room
     where, local = f"tensor {tensor}", target.memory
     if start < local.reserved_bytes or start % local.alignment_bytes or end > local.bytes:
@@ -96,26 +101,25 @@ def _has_room(room: Interval, sections: dict[str, Section], target: SpatialTarge
             needed=f"a multiple of {local.alignment_bytes} from {local.reserved_bytes} on",
             available=f"{local.bytes} bytes a site",
         )
-    for section in sections.values():
-        for low, high, name in memory_map(section):
-            if start < high and low < end:
-                raise CapacityRefused(
-                    f"{tensor} shares bytes with {name} of {section.shape.name}",
-                    where=where,
-                    needed=f"bytes {start} to {end} of each site",
-                    available=f"{name} takes {low} to {high}",
-                )
+    _apart(room, buffers.meets(start, end))
 
 
-def _lasting_apart(lasting: list[Tensor], rooms: dict[str, Interval]) -> None:
+def _lasting_apart(rooms: Iterable[Interval[str]], lasting: set[str]) -> None:
     """Nothing is laid over what must last from launch to launch."""
-    for tensor in lasting:
-        start, end, name = rooms[tensor.name]
-        for low, high, other in rooms.values():
-            if other != name and start < high and low < end:
-                raise CapacityRefused(
-                    f"{name} shares bytes with {other}",
-                    where=f"tensor {name}",
-                    needed=f"bytes {start} to {end} of each site",
-                    available=f"{other} takes {low} to {high}",
-                )
+    passing = Taken(room for room in rooms if room[2] not in lasting)
+    last: Interval[str] | None = None
+    for room in sorted(room for room in rooms if room[2] in lasting):
+        _apart(room, passing.meets(*room[:2]))
+        _apart(room, last if last is not None and last[1] > room[0] else None)
+        last = room
+
+
+def _apart(room: Interval[str], other: Interval[str] | None) -> None:
+    start, end, tensor = room
+    if other is not None:
+        raise CapacityRefused(
+            f"{tensor} shares bytes with {other[2]}",
+            where=f"tensor {tensor}",
+            needed=f"bytes {start} to {end} of each site",
+            available=f"{other[2]} takes {other[0]} to {other[1]}",
+        )

@@ -18,7 +18,7 @@ import numpy as np
 from pavane.ir.program import Span
 from pavane.ir.quasi import Domain, Floor, Quasi, floor_count, lower, quasi, upper
 
-MAX_POINTS = 1 << 16
+MAX_POINTS = 1 << 13
 MAX_FLOORS = 8
 _T = "%t"
 
@@ -135,3 +135,12 @@ def _rewritten(value: Quasi, given: Span, guard: Span) -> Iterator[Quasi]:
 def aligned(value: Quasi, block: int) -> bool:
     """Is the value a multiple of a block's elements at every point, by its coefficients?"""
     return value.const % block == 0 and all(coefficient % block == 0 for coefficient, _ in value.terms)
+
+
+def in_whole_blocks(offset: Quasi, span: Span, block: int, domain: Domain) -> bool:
+    """Do the columns of a span, which stands at `offset` of a buffer, begin at a block and end at one: at the size, or
+    where they are clipped?
+    """
+    rest = span.limit - span.start
+    ends = aligned(rest, block) or never_negative(rest - span.size, domain)
+    return aligned(offset, block) and span.size % block == 0 and ends

@@ -2,10 +2,10 @@
 
 Sections are taken in their order; that accesses to the same bytes happen in that order is `order`'s. WEIGHT and INPUT
 are never written. Of a SCRATCH or OUTPUT tensor a section may read the first n elements when one before has written the
-first m >= n, with no write to bytes that it shares in between. STATE: an epoch writes exactly the rows of its
-transition, once; rows before them were written in earlier epochs (the launch guards `0 <= pos' <= pos + rows`), rows of
-the transition only after this epoch's write. A view of a tensor is its first elements, so a read is inside what has
-been written when its elements are as few.
+first m >= n, with no write to bytes that it shares in between. STATE: each has a transition, read or not, and an epoch
+writes exactly its rows, once; rows before them were written in earlier epochs (the launch guards `0 <= pos' <= pos +
+rows`), rows of the transition only after this epoch's write. A view of a tensor is its first elements, so a read is
+inside what has been written when its elements are as few.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from dataclasses import dataclass, field
 from pavane.ir.program import Formal, Program, Spec, Tensor
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.reject import OrderRefused
-from pavane.verify.check.bindings import Memory, bound, elements
+from pavane.verify.check.bindings import Memory, Place, bound, elements
 from pavane.verify.check.inequalities import never_negative
 from pavane.verify.check.section import Section
 
 
 @dataclass
 class _Written:
-    """So far: how many elements from the first on, by tensor; the STATE tensors with their new rows; all tensors."""
+    """So far: how many elements from the first on, by tensor, and which tensor that is at each place; the STATE tensors
+    with their new rows; all tensors.
+    """
 
     first: dict[str, Quasi] = field(default_factory=dict)
+    there: dict[Place, str] = field(default_factory=dict)
     appended: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
 
@@ -73,8 +76,11 @@ def _write(
     written: _Written, memory: Memory, symbols: Domain, spec: Spec, formal: Formal, tensor: Tensor, where: str
 ) -> None:
     written.stored.add(tensor.name)
-    for other in [name for name in written.first if name != tensor.name and memory.share(tensor.name, name)]:
-        del written.first[other]
+    at = memory.places[tensor.name]
+    for place in memory.meeting[at]:
+        other = written.there.pop(place, tensor.name)
+        if other != tensor.name:
+            del written.first[other]
     if tensor.role == "STATE":
         _transition(written, spec, formal, tensor, where)
         return
@@ -82,6 +88,8 @@ def _write(
     count, before = elements(formal.shape), written.first.get(tensor.name)
     if whole and count is not None and (before is None or never_negative(count - before, symbols)):
         written.first[tensor.name] = count
+    if tensor.name in written.first:
+        written.there[at] = tensor.name
 
 
 def _transition(written: _Written, spec: Spec, formal: Formal, tensor: Tensor, where: str) -> None:
@@ -108,6 +116,8 @@ def _outcome(written: _Written, memory: Memory, program: Program) -> None:
         raise OrderRefused("STATE tensors have different transitions", where=program.name)
     for tensor in program.tensors:
         where = f"tensor {tensor.name}"
+        if tensor.role == "STATE" and tensor.transition is None:
+            raise OrderRefused("a STATE tensor has no transition", where=where)
         if tensor.transition is not None:
             if tensor.role != "STATE" or tensor.transition.row != quasi("pos"):
                 raise OrderRefused("a transition belongs to a STATE tensor and begins at row pos", where=where)

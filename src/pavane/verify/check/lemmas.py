@@ -119,7 +119,7 @@ def _sum(close: Closing, addend: Expr | Strip) -> Expr | Strip:
 # --- assignments ------------------------------------------------------------------------------------------------------
 
 
-def settled(close: Closing, name: str, turn: Value | None, outlives: bool, alone: bool) -> Value | None:
+def settled(close: Closing, name: str, turn: Value | None, alone: bool) -> Value | None:
     """After a loop that sets a buffer: stepped through, the same in every turn, or unknown.
 
     Stepped through only where nothing else is written to the buffer in a turn (`alone`): an init would undo the turns
@@ -129,7 +129,7 @@ def settled(close: Closing, name: str, turn: Value | None, outlives: bool, alone
     if turn is None or turn.rows is None or turn.cols is None:
         return None
     stepped = _stepped(close, name, turn, once=turn.loaded) if turn.moves(var) and alone else None
-    if turn.loaded and outlives and name in close.section.fifos and stepped is None:
+    if turn.loaded and stepped is None:
         raise OrderRefused(f"the turns of a loop load into the same places of one slot of {name}", where=close.where)
     if turn.moves(var):
         return stepped

@@ -22,7 +22,7 @@ from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import INTEGER_DTYPES, block_elements
 from pavane.ir.walk import window_spans
 from pavane.reject import MeaningRefused
-from pavane.verify.check.inequalities import aligned, never_negative
+from pavane.verify.check.inequalities import in_whole_blocks
 from pavane.verify.check.section import Section
 from pavane.verify.check.terms import COL, ROW, difference, normal
 from pavane.verify.check.values import Computed, Evidence, Stored
@@ -93,9 +93,7 @@ def _gives(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
 def _whole_blocks(offset: Quasi, cols: Span, dtype: str, domain: Domain, where: str) -> None:
     """The columns start at a block and end at one: at the size, or at a limit that is one."""
     block = block_elements(dtype)
-    sound = aligned(offset, block) and cols.size % block == 0
-    rest = cols.limit - cols.start
-    if not (sound and (aligned(rest, block) or never_negative(rest - cols.size, domain))):
+    if not in_whole_blocks(offset, cols, block, domain):
         raise MeaningRefused(
             f"{dtype} columns do not begin and end at whole blocks of {block}",
             where=where,

@@ -4,29 +4,35 @@ fills.
 - *Mode*: each MatmulTiles uses the mode that its engine has for the dtypes of its operands and the significand bits of
   what they hold (`targets.fidelity`), and accumulates in the mode's accumulator type.
 - *Tree*: a product whose b is transposed sums in the mode's lanes over the whole contraction, so the contraction is
-  one step; any other sums one lane in ascending k, which any ascending split respects. Multiply and add are fused as
-  the mode says. So neither plan nor grid changes a bit.
+  one step; any other sums one lane in ascending k, which any ascending split respects, when no other contraction is
+  added to the same elements between its blocks (or all is exact). Multiply and add are fused as the mode says. So
+  neither plan nor grid changes a bit.
 - *Contract*: INT8_ACTIVATIONS exactly where a q8_0 weight meets activations that are q8_0.
-- *Operands*: the dtype stated for each formal that a product reads is that of the buffer that holds it, or one that
-  the engine makes of it on the way in. Block floats lie only in buffers of engines that take them.
+- *Operands*: the dtype stated for each formal that a product reads is that of the buffer that holds it, or, where it is
+  loaded into a slot (with nothing that is stated in another), one that the engine makes of it on the way in. Block
+  floats lie only in buffers of engines that take them. What is in blocks is multiplied in whole ones: spans of its
+  columns begin and end at blocks, at their size and where they are clipped.
+- *Numbers*: f32 holds what a Generic computes with (`in_f32`).
 - *Exact*: all values are integers and every value that an engine can make, partial sums included, is held exactly:
-  bound(K terms) = K * max|a| * max|b| <= 2**accumulator_bits; operands fit the mode's operand bits; every buffer and
-  output holds its bound, every carry its initial value. That of an accumulator is 0.
+  bound(K terms) = K * max|a| * max|b|, and that of what an accumulator held before, together <= 2**accumulator_bits;
+  operands fit the mode's operand bits, by their bound, or by the type that they are stored in, which they are; every
+  buffer and output holds its bound, every carry its initial value.
 """
 
 from __future__ import annotations
 
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce
-from pavane.ir.program import Carry, Generic, MatmulTiles, Ref
+from pavane.ir.program import Carry, Generic, Load, MatmulTiles, Ref
 from pavane.ir.quasi import Domain, upper
 from pavane.ir.types import MAGNITUDE_BITS, SIGNIFICAND_BITS, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import NumericsRefused
 from pavane.targets.descriptor import MatrixMode, SpatialTarget
 from pavane.targets.fidelity import buffer_bits
-from pavane.verify.check.inequalities import aligned
+from pavane.verify.check.in_f32 import numbers
+from pavane.verify.check.inequalities import in_whole_blocks
 from pavane.verify.check.section import Section
-from pavane.verify.check.values import Computed, Evidence, Strip
+from pavane.verify.check.values import Computed, Evidence, Place, Strip
 
 GENERIC_BITS = 24
 _INTEGER_BITS = {"i8": 7, "i32": 31}
@@ -40,6 +46,7 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
     """Refuse a claim that does not follow."""
     for computed in evidence.computes:
         _block_floats(section, computed, target)
+        numbers(section, computed)
     products = [c for c in evidence.computes if isinstance(c.op, MatmulTiles)]
     modes = {id(product): _mode(section, product, target) for product in products}
     for product in products:
@@ -77,7 +84,7 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     mode = engine.product_mode(a, b, (bits[op.a.name], bits[op.b.name]))
     if mode is None:
         raise NumericsRefused(f"engine {engine.name} has no product {a} x {b}", where=product.place.where)
-    _whole_blocks(section, op, product.place.where)
+    _whole_blocks(section, op, product.place)
     if (
         dst.dtype != mode.accumulator
         or section.shape.numerics.accumulator != mode.accumulator
@@ -92,14 +99,15 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     return mode
 
 
-def _whole_blocks(section: Section, op: MatmulTiles, where: str) -> None:
-    """An operand in blocks is read in whole ones along its columns."""
+def _whole_blocks(section: Section, op: MatmulTiles, place: Place) -> None:
+    """An operand in blocks is read in whole ones along its columns: an engine multiplies blocks."""
     for ref, span in ((op.a, op.k), (op.b, op.k if op.transposed else op.cols)):
         block = block_elements(section.buffer(ref.name).dtype)
-        rest = span.limit - span.start
-        if not aligned(ref.col, block) or (span.size % block and not aligned(rest, block)):
+        if not in_whole_blocks(ref.col, span, block, place.domain):
             raise NumericsRefused(
-                f"{ref.name} is not read in whole blocks of {block}", where=where, needed=f"{ref.col} +: {span.size}"
+                f"{ref.name} is not read in whole blocks of {block}",
+                where=place.where,
+                needed=f"{ref.col} +: {span.size}, below {span.limit - span.start}",
             )
 
 
@@ -120,9 +128,15 @@ def _tree(product: Computed, mode: MatrixMode, sums: list[str]) -> None:
             needed=f"atom 0, {lanes} lanes, {'fused' if mode.fused else 'separate'}",
             available=f"atom {op.tree.atom}, {op.tree.lanes} lanes, {'fused' if op.tree.fused else 'separate'}",
         )
-    if lanes > 1 and (sums or product.again):
+    if lanes > 1 and (sums or len(product.result) > 2):
         raise NumericsRefused(
             "a sum in lanes is split over steps, so the plan would change its bits", where=product.place.where
+        )
+    mixed = any(isinstance(part, Strip) for part in product.result[:-1])
+    if mixed and not product.place.section.shape.numerics.exact:
+        raise NumericsRefused(
+            "two sums are added up in turns, block by block, so the plan would change their bits",
+            where=product.place.where,
         )
 
 
@@ -138,23 +152,28 @@ def _contract(section: Section, product: Computed) -> None:
 
 
 def _taken(section: Section, product: Computed, ref: Ref) -> str:
-    """The type in which the engine takes an operand: a carry's own; of a slot, the one stated for its formal."""
-    term, buffer = product.operands[ref.name], section.buffer(ref.name)
+    """The type in which the engine takes an operand: the one stated for what is loaded into its slot, else its own."""
+    term, buffer, where = product.operands[ref.name], section.buffer(ref.name), product.place.where
     stated = dict(section.shape.numerics.operands)
-    if not isinstance(term, At) or (isinstance(buffer, Carry) and term.name not in stated):
-        return buffer.dtype
-    taken = stated.get(term.name, "nothing")
-    converts = not isinstance(buffer, Carry) and taken in _TAKEN_AS.get(buffer.dtype, ())
-    if taken != buffer.dtype and not converts:
-        raise NumericsRefused(
-            f"{term.name} enters the product as {buffer.dtype}", where=product.place.where, needed=f"stated {taken}"
-        )
+    loaded = {leaf.step.tensor for a in section.pushers.get(ref.name, ()) for leaf in a.uses(Load, ref.name)}  # type: ignore[union-attr]
+    types = sorted({stated.get(name, buffer.dtype) for name in loaded}) or [buffer.dtype]
+    if len(types) > 1:
+        raise NumericsRefused(f"what is loaded into {ref.name} is stated in different types", where=where, terms=types)
+    taken = types[0]
+    if taken != buffer.dtype and taken not in _TAKEN_AS.get(buffer.dtype, ()):
+        raise NumericsRefused(f"{ref.name} is {buffer.dtype}", where=where, needed=f"{taken}, as is stated")
+    name = term.name if isinstance(term, At) else ""
+    if name and (name in stated or not isinstance(buffer, Carry)) and stated.get(name) != taken:
+        raise NumericsRefused(f"{name} enters the product as {taken}", where=where, needed="that it is stated")
     return taken
 
 
 def _listed(section: Section, products: list[Computed]) -> None:
     names = {t.name for p in products for t in p.operands.values() if isinstance(t, At)}
-    for name, _ in section.shape.numerics.operands:
+    listed = [name for name, _ in section.shape.numerics.operands]
+    if len(set(listed)) < len(listed):
+        raise NumericsRefused("an operand of a product is stated twice", where=section.where, terms=listed)
+    for name in listed:
         if name not in names:
             raise NumericsRefused(
                 f"{name} is stated as an operand of a product, which no product reads", where=section.where
@@ -172,13 +191,21 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
         return
     if mode is not None:
         op: MatmulTiles = computed.op  # type: ignore[assignment]
-        if computed.onto != Const(0.0) or computed.again or any(var not in op.k.start.variables() for var in sums):
-            raise NumericsRefused("exactness is claimed of a sum that is not one contraction from 0", where=where)
+        if any(var not in op.k.start.variables() for var in sums):
+            raise NumericsRefused("exactness is claimed of a sum over more than contractions", where=where)
         for ref, taken, full in zip((op.a, op.b), (mode.a, mode.b), mode.bits, strict=True):
-            bound = _bound(section, computed.operands[ref.name], computed.place.domain, bits, where)
-            _within(bound, min(full, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
+            term = computed.operands[ref.name]
+            bound = _bound(section, term, computed.place.domain, bits, where)
+            if not _multiplied_whole(section, term, taken, full):
+                _within(bound, min(full, _bits(taken, where)), f"operand {ref.name} taken as {taken}", where)
     found = sum(_bound(section, t, computed.place.domain, bits, where) for t in computed.result)
     _held(found, bits, section.buffer(computed.op.dst.name).dtype, computed.op.dst.name, where)
+
+
+def _multiplied_whole(section: Section, term: Expr, taken: str, full: int) -> bool:
+    """Are a formal's elements multiplied with all bits that their type has, whatever their size?"""
+    source = section.formals[term.name].dtype if isinstance(term, At) else ""
+    return source in SIGNIFICAND_BITS and _holds(taken, source) and SIGNIFICAND_BITS[source] <= full
 
 
 def _exact_start(section: Section, carry: Carry) -> None:
@@ -269,6 +296,7 @@ def _bound(section: Section, term: Expr | Strip, domain: Domain, bits: int, wher
 
 
 def _fill_bound(section: Section, term: At, where: str) -> int:
+    """Of what is stored in a formal, which is read exactly, whatever its size."""
     formal = section.formals[term.name]
     if isinstance(formal.fill, Ints):
         bound = max(abs(formal.fill.lo), abs(formal.fill.hi))
@@ -276,6 +304,6 @@ def _fill_bound(section: Section, term: At, where: str) -> int:
         bound = abs(int(formal.fill.value))
     else:
         raise NumericsRefused(f"{term.name} is not known to hold integers", where=where)
-    if formal.dtype not in MAGNITUDE_BITS:  # what is stored there has few bits, whatever its size: read exactly
-        _within(bound, _bits(formal.dtype, where), f"formal {term.name} ({formal.dtype})", where)
+    if formal.dtype not in MAGNITUDE_BITS:
+        _bits(formal.dtype, where)
     return bound

@@ -28,18 +28,19 @@ of an epoch are: P * rounds <= 2**(bits - 1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from pavane.ir.program import Counter, Post, Program, Run, Wait
 from pavane.reject import BalanceRefused, CapacityRefused, OrderRefused, ProgressRefused, ReplayRefused
 from pavane.verify.check.boxes import Box, box, overlaps, point, within
-from pavane.verify.check.clocks import Class, Clock, classes_of, join
-from pavane.verify.check.families import COLUMN, OWN, ROW, WHOLE, Family, families_of, waits_for
+from pavane.verify.check.clocks import Class, Clock, classes_of, joined
+from pavane.verify.check.families import OWN, ROW, WHOLE, Family, families_of, waits_for
 
 
 @dataclass
 class Walk:
-    """How far every worker is (`at`), the clocks, and the posts and waits so far.
+    """The classes of each worker's sites (`places`), how far it is (`at`), the clocks, the posts and waits so far.
 
     `ahead`: the families in which a poster has begun a round before the one before it was known to be complete;
     `untold`: those of which that is said before, so that their rounds tell nobody anything.
@@ -48,6 +49,7 @@ class Walk:
     program: Program
     boxes: tuple[Box, ...]
     classes: tuple[Class, ...]
+    places: tuple[tuple[int, ...], ...]
     counters: dict[str, Counter]
     clocks: dict[tuple[int, str], Clock]
     at: list[int]
@@ -76,9 +78,15 @@ def walk_of(program: Program, untold: frozenset[str]) -> Walk:
                     f"{worker.name} and {program.workers[j].name} share an engine of a site", where=program.name
                 )
     classes = classes_of(program, boxes)
-    clocks = {(c.number, engine): Clock() for c in classes for engine in c.workers}
+    places = tuple(
+        tuple(c.number for c in classes if c.workers.get(worker.engine) == number)
+        for number, worker in enumerate(program.workers)
+    )
+    clocks = dict.fromkeys(((c.number, engine) for c in classes for engine in c.workers), Clock())
     counters = {c.name: c for c in program.counters}
-    return Walk(program, boxes, classes, counters, clocks, [0] * len(boxes), *families_of(program, boxes), untold)
+    return Walk(
+        program, boxes, classes, places, counters, clocks, [0] * len(boxes), *families_of(program, boxes), untold
+    )
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
@@ -86,6 +94,7 @@ def walk_of(program: Program, untold: frozenset[str]) -> Walk:
 
 def advance(walk: Walk) -> None:
     """Every worker goes on through posts and enabled waits up to its next section."""
+    alike: dict[tuple, Clock] = {}
     moved = True
     while moved:
         moved = False
@@ -95,7 +104,7 @@ def advance(walk: Walk) -> None:
                 if isinstance(turn, Run) or (isinstance(turn, Wait) and not _complete(walk, number)):
                     break
                 if isinstance(turn, Wait):
-                    _wait(walk, number, turn)
+                    _wait(walk, number, turn, alike)
                 elif walk.reaches[turn.counter] == OWN:
                     _hand(walk, number, turn)
                 else:
@@ -109,27 +118,21 @@ def _complete(walk: Walk, worker: int) -> bool:
     name = turn.counter  # type: ignore[union-attr]
     nth, reach, rounds = walk.waits.get((worker, name), 0), walk.reaches[name], walk.rounds.get(name, [])
     if reach == OWN:
-        return all(len(walk.handed.get((place, name), ())) > nth for place in places(walk, worker))
+        return all(len(walk.handed.get((place, name), ())) > nth for place in walk.places[worker])
     return nth < len(rounds) and walk.begun[(reach, rounds[nth])] == len(walk.families[reach].posters)
-
-
-def places(walk: Walk, worker: int) -> tuple[int, ...]:
-    """The classes of a worker's sites."""
-    engine = walk.program.workers[worker].engine
-    return tuple(place.number for place in walk.classes if place.workers.get(engine) == worker)
 
 
 def _hand(walk: Walk, number: int, turn: Post) -> None:
     """A post to a local counter: to the poster's own site, once, with room for it."""
     worker, counter = walk.program.workers[number], walk.counters[turn.counter]
     walk.at[number] += 1
-    for place in places(walk, number):
+    for place in walk.places[number]:
         clock = walk.clocks[(place, worker.engine)]
         before = walk.handed.setdefault((place, turn.counter), [])
         if before and walk.handing[(place, turn.counter)] != number:
             raise BalanceRefused(f"two workers of a site post to {turn.counter}", where=f"worker {worker.name}")
         walk.handing[(place, turn.counter)] = number
-        before.append(clock.copy())
+        before.append(clock)
         _fits(counter, len(before) - clock.waited.get(turn.counter, 0))
 
 
@@ -158,15 +161,16 @@ def _post_group(walk: Walk, number: int) -> None:
             needed=", ".join(wanted),
             available=", ".join(names),
         )
-    for place in places(walk, number):
+    for place in walk.places[number]:
         clock = walk.clocks[(place, worker.engine)]
         if family.posts > 1 and clock.rounds.get(reach, 0) < round_ - 1:
             walk.ahead.add(reach)
-        walk.posted.setdefault((reach, round_), []).append((place, clock.copy()))
+        walk.posted.setdefault((reach, round_), []).append((place, clock))
     walk.begun[(reach, round_)] = walk.begun.get((reach, round_), 0) + 1
 
 
-def _wait(walk: Walk, number: int, turn: Wait) -> None:
+def _wait(walk: Walk, number: int, turn: Wait, alike: dict[tuple, Clock]) -> None:
+    """`alike`: the clocks after waits since the last section, so that sites which know the same share one."""
     worker, reach = walk.program.workers[number], walk.reaches[turn.counter]
     posts = 1 if reach == OWN else walk.families[reach].posts
     if turn.n != posts:
@@ -179,12 +183,15 @@ def _wait(walk: Walk, number: int, turn: Wait) -> None:
     walk.at[number] += 1
     nth = walk.waits[(number, turn.counter)] = walk.waits.get((number, turn.counter), 0) + 1
     released = None if reach == OWN else _released_once(walk, reach, walk.rounds[turn.counter][nth - 1])
-    for place in places(walk, number):
-        clock = walk.clocks[(place, worker.engine)]
-        clock.join(walk.handed[(place, turn.counter)][nth - 1] if released is None else released)
-        clock.waited[turn.counter] = nth
+    for place in walk.places[number]:
+        told = walk.handed[(place, turn.counter)][nth - 1] if released is None else released
+        clock = walk.clocks[(place, worker.engine)].joined(told)
+        own = clock.own
         for table in (clock.all, clock.row, clock.column):
-            join(clock.own, {engine: instance for (other, engine), instance in table.items() if other == place})
+            own = joined(own, {e: table[(place, e)] for e in walk.classes[place].workers if (place, e) in table})
+        waited = {**clock.waited, turn.counter: nth}
+        clock = replace(clock, own=own, waited=waited)
+        walk.clocks[(place, worker.engine)] = alike.setdefault(clock.known(), clock)
 
 
 def _released_once(walk: Walk, reach: str, round_: int) -> Clock:
@@ -199,18 +206,20 @@ def _released(walk: Walk, reach: str, round_: int) -> Clock:
     if reach in walk.untold:
         return Clock()
     posted = walk.posted[(reach, round_)]
-    clock = Clock(rounds={reach: round_})
-    reached = {WHOLE: clock.all, ROW: clock.row, COLUMN: clock.column}[reach]
+    reached: Mapping[tuple[int, str], int] = {}
     for place, known in posted:
-        join(reached, {(place, engine): instance for engine, instance in known.own.items()})
+        reached = joined(reached, {(place, engine): instance for engine, instance in known.own.items()})
         if reach == WHOLE:
-            join(reached, known.all)
-    if reach == COLUMN:
-        clock.all = _known_to_all([known.row for _, known in posted])
-    return clock
+            reached = joined(reached, known.all)
+    clock = Clock(rounds={reach: round_})
+    if reach == WHOLE:
+        return replace(clock, all=reached)
+    if reach == ROW:
+        return replace(clock, row=reached)
+    return replace(clock, column=reached, all=_known_to_all([known.row for _, known in posted]))
 
 
-def _known_to_all(tables: list[dict[tuple[int, str], int]]) -> dict[tuple[int, str], int]:
+def _known_to_all(tables: list[Mapping[tuple[int, str], int]]) -> dict[tuple[int, str], int]:
     keys = sorted(set.intersection(*(set(table) for table in tables)))
     return {key: min(table[key] for table in tables) for key in keys}
 

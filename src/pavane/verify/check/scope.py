@@ -1,27 +1,36 @@
 """What a name, a figure and an expression of the fragment may be: names resolve and are unique, every variable is in
 scope, and sizes are bounded, so that every later rule ends in bounded time. Refuses with OutsideFragment.
+
+The checker counts with integers of any size, engines in 64 bits. So a *scope* says of each variable a magnitude that it
+never passes, and no index expression, nor what stands inside one of its floors, may pass MAX_VALUE.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var, children
 from pavane.ir.program import GENERIC_VARIABLES, LOOP_VARIABLES, LV_GEN_K, SITE_X, SITE_Y, Counter
-from pavane.ir.quasi import Domain, Floor, Quasi, Unbounded, lower, upper
+from pavane.ir.quasi import Atom, Domain, Floor, Quasi, Unbounded, lower, quasi, upper
 from pavane.ir.types import INTEGER_DTYPES, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import OutsideFragment
+from pavane.verify.check.boxes import MAX_SITES
 
-MAX_INT = 1 << 40
+MAX_INT, MAX_VALUE = 1 << 40, 1 << 48
+LARGEST_F32 = (2 - 2.0**-23) * 2.0**127
 MAX_BITS = 64
 MAX_NAMED = 128
+MAX_TEXT = 256
+MAX_PAIRS = 1 << 20
 MAX_DIMENSIONS = 8
 MAX_EXPR_NODES, MAX_EXPR_DEPTH = 4096, 64
 MAX_QUASI_ATOMS, MAX_QUASI_FLOORS, MAX_QUASI_DEPTH = 24, 6, 6
 RESERVED = frozenset((*LOOP_VARIABLES, *GENERIC_VARIABLES, SITE_X, SITE_Y))
+Scope = Mapping[str, int]
+SITES: Scope = {SITE_X: MAX_SITES, SITE_Y: MAX_SITES}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,199}")
 
 
@@ -48,6 +57,13 @@ def unique(names: Iterable[str], kind: str, where: str, most: int = MAX_NAMED) -
         raise OutsideFragment(f"too many {kind}s", where=where, needed=str(len(seen)), available=str(most))
 
 
+def legible(texts: Iterable[str], where: str) -> None:
+    """Names to which nothing refers, which messages repeat: short and printable."""
+    for text in texts:
+        if len(text) > MAX_TEXT or not text.isprintable():
+            raise OutsideFragment(f"{text[:40]!r} is no name", where=where, needed=f"{MAX_TEXT} printable characters")
+
+
 def known(name: str, names: set[str], kind: str, where: str) -> None:
     if name not in names:
         raise OutsideFragment(f"there is no {kind} {name[:60]!r}", where=where)
@@ -67,7 +83,7 @@ def admit_counter(counter: Counter, where: str) -> None:
 def admit_extents(shape: tuple[Quasi, ...], dtype: str, domain: Domain, where: str) -> None:
     if not 1 <= len(shape) <= MAX_DIMENSIONS:
         raise OutsideFragment(f"a tensor has 1 to {MAX_DIMENSIONS} dimensions", where=where, needed=str(len(shape)))
-    in_scope(shape, domain.names(), where)
+    in_scope(shape, scope_of(domain), where)
     if any(lower(extent, domain) < 1 for extent in shape):
         raise OutsideFragment("an extent may be below 1", where=where)
     if math.prod(upper(extent, domain) for extent in shape) > MAX_INT:
@@ -89,7 +105,13 @@ def admit_fill(fill: object, where: str) -> None:
 # --- index expressions ------------------------------------------------------------------------------------------------
 
 
-def in_scope(values: Iterable[Quasi], scope: tuple[str, ...], where: str) -> None:
+def scope_of(domain: Domain) -> Scope:
+    """The greatest magnitude of each variable."""
+    ends = ((name, lower(quasi(name), domain), upper(quasi(name), domain)) for name in domain.names())
+    return {name: max(abs(lo), abs(hi)) for name, lo, hi in ends}
+
+
+def in_scope(values: Iterable[Quasi], scope: Scope, where: str) -> None:
     for value in values:
         atoms, floors = _measured(value, 0, where)
         if atoms > MAX_QUASI_ATOMS or floors > MAX_QUASI_FLOORS:
@@ -99,6 +121,21 @@ def in_scope(values: Iterable[Quasi], scope: tuple[str, ...], where: str) -> Non
         for name in value.variables():
             if name not in scope:
                 raise OutsideFragment(f"the variable {name[:60]!r} has no meaning here", where=where)
+        _magnitude(value, scope, where)
+
+
+def _magnitude(value: Quasi, scope: Scope, where: str) -> int:
+    """What the value never passes, nor any of its partial sums."""
+    total = abs(value.const) + sum(abs(c) * _magnitude_of_atom(atom, scope, where) for c, atom in value.terms)
+    if total > MAX_VALUE:
+        raise OutsideFragment(
+            "an index expression may have too large a value", where=where, needed=str(total), available=str(MAX_VALUE)
+        )
+    return total
+
+
+def _magnitude_of_atom(atom: Atom, scope: Scope, where: str) -> int:
+    return scope[atom] if isinstance(atom, str) else _magnitude(atom.numerator, scope, where) // atom.divisor + 1
 
 
 def _measured(value: Quasi, depth: int, where: str) -> tuple[int, int]:
@@ -116,7 +153,7 @@ def _measured(value: Quasi, depth: int, where: str) -> tuple[int, int]:
     return terms, floors
 
 
-def index_in_scope(index: Quasi | Indirect, scope: tuple[str, ...], where: str) -> None:
+def index_in_scope(index: Quasi | Indirect, scope: Scope, where: str) -> None:
     if isinstance(index, Quasi):
         in_scope((index,), scope, where)
         return
@@ -128,9 +165,9 @@ def index_in_scope(index: Quasi | Indirect, scope: tuple[str, ...], where: str) 
 # --- expressions ------------------------------------------------------------------------------------------------------
 
 
-def admit_expression(expr: Expr, scope: tuple[str, ...], ranks: dict[str, int], where: str, spec: bool) -> None:
+def admit_expression(expr: Expr, scope: Scope, ranks: dict[str, int], where: str, spec: bool) -> None:
     """Walk without recursion; each node with the variables in scope there and its depth."""
-    stack: list[tuple[Expr, tuple[str, ...], int]] = [(expr, scope, 0)]
+    stack: list[tuple[Expr, Scope, int]] = [(expr, scope, 0)]
     count = 0
     bound: set[str] = set()
     while stack:
@@ -145,14 +182,14 @@ def admit_expression(expr: Expr, scope: tuple[str, ...], ranks: dict[str, int], 
         elif isinstance(node, At):
             _operand(node, inside, ranks, where, spec)
         elif isinstance(node, Fn) and node.op == "cast" and node.dtype not in INTEGER_DTYPES:
-            raise OutsideFragment(f"a cast to {node.dtype!r}", where=where)
+            raise OutsideFragment(f"a cast to {node.dtype[:60]!r}", where=where)
         elif isinstance(node, Reduce):
             _bind(node, inside, where, bound, spec)
-            inside = (*inside, node.var)
+            inside = {**inside, node.var: _magnitude(node.extent, inside, where)}
         stack.extend((child, inside, depth + 1) for child in children(node))
 
 
-def _operand(node: At, scope: tuple[str, ...], ranks: dict[str, int], where: str, spec: bool) -> None:
+def _operand(node: At, scope: Scope, ranks: dict[str, int], where: str, spec: bool) -> None:
     if ranks.get(node.name) != len(node.index):
         raise OutsideFragment(f"{node.name[:60]} is not an operand of {len(node.index)} dimensions", where=where)
     if node.next:
@@ -165,7 +202,7 @@ def _operand(node: At, scope: tuple[str, ...], ranks: dict[str, int], where: str
             known(index.tensor, set(ranks), "formal", where)
 
 
-def _bind(node: Reduce, scope: tuple[str, ...], where: str, bound: set[str], spec: bool) -> None:
+def _bind(node: Reduce, scope: Scope, where: str, bound: set[str], spec: bool) -> None:
     in_scope((node.extent,), scope, where)
     if spec:
         if node.var in scope or node.var in bound or node.var in RESERVED or not _NAME.fullmatch(node.var):

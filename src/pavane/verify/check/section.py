@@ -41,7 +41,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.walk import operands, substituted
-from pavane.verify.check.boxes import Box, box
+from pavane.verify.check.boxes import Box, box, extent_of
 from pavane.verify.check.resident import form_of
 
 Nest = tuple[tuple[str, Quasi], ...]
@@ -180,9 +180,11 @@ class Section:
 
 
 def section_of(shape: Shape, symbols: Domain, schedule: ShapeSchedule) -> Section:
-    """Number and place the steps of every process, in the form that the schedule is about."""
+    """Number and place the steps of every process, in the form that the schedule is about; refuses too many sites."""
     processes = form_of(shape, symbols, schedule.schedule)
-    return Section(shape, tuple(_actor(shape, number, p) for number, p in enumerate(processes)), symbols)
+    actors = tuple(_actor(shape, number, p) for number, p in enumerate(processes))
+    extent_of(actor.box for actor in actors)
+    return Section(shape, actors, symbols)
 
 
 def _actor(shape: Shape, number: int, process: Process) -> Actor:

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from pavane.ir.program import SITE_X, SITE_Y, Counter, Fifo, Front, Pop, Post, Push, Rect, Reserve, Step, Wait
-from pavane.reject import BalanceRefused, OutsideFragment
-from pavane.verify.check.boxes import Box
+from pavane.reject import BalanceRefused
+from pavane.verify.check.boxes import Box, extent_of
 from pavane.verify.check.inequalities import on_points
+from pavane.verify.check.section import named_by
 
-MAX_SITES = 1 << 14
+Snapshot = Mapping[tuple[str, str], np.ndarray]
 
 
 def named_sites(to: Rect, doer: Box, width: int, height: int, where: str) -> np.ndarray:
@@ -32,10 +33,10 @@ def named_sites(to: Rect, doer: Box, width: int, height: int, where: str) -> np.
         )
     if (left >= right).any() or (top >= bottom).any():
         raise BalanceRefused("a step names no site on some of its sites", where=where)
-    marks = np.zeros((height + 1, width + 1), np.int64)
+    marks = np.zeros((height + 1) * (width + 1), np.int64)
     for y, x, sign in ((top, left, 1), (top, right, -1), (bottom, left, -1), (bottom, right, 1)):
-        np.add.at(marks, (y, x), sign)
-    return marks.cumsum(0).cumsum(1)[:height, :width]
+        marks += sign * np.bincount((y * (width + 1) + x).ravel(), minlength=marks.size)
+    return marks.reshape(height + 1, width + 1).cumsum(0).cumsum(1)[:height, :width]
 
 
 def edges_on_sites(to: Rect, doer: Box) -> list[np.ndarray]:
@@ -47,78 +48,67 @@ def edges_on_sites(to: Rect, doer: Box) -> list[np.ndarray]:
 
 
 class SiteState:
-    """What every site's FIFOs and counters hold; `blocked` says why a step cannot go on, `do` carries it out."""
+    """What every site's FIFOs and counters hold; `blocked` says why a step cannot go on, `do` carries it out.
+
+    An array stays as it is once it is in `now`: a step puts another in its place, so a snapshot copies none.
+    """
 
     def __init__(self, boxes: Iterable[Box], fifos: Iterable[Fifo], counters: Iterable[Counter]) -> None:
-        boxes = tuple(boxes)
-        self.width = max((b[1] for b in boxes), default=1)
-        self.height = max((b[3] for b in boxes), default=1)
-        if self.width * self.height > MAX_SITES:
-            raise OutsideFragment(
-                "a section covers too many sites", needed=f"{self.width} x {self.height}", available=f"{MAX_SITES}"
-            )
+        self.width, self.height = extent_of(boxes)
         self.depth = {fifo.name: max(fifo.depth, 1) for fifo in fifos}
-        self.held = {name: self._zeros() for name in self.depth}
-        self.ready = {name: self._zeros() for name in self.depth}
-        self.value = {c.name: self._zeros() + c.ahead for c in counters}
-        self._named: dict[tuple[Rect, Box], np.ndarray] = {}
-
-    def _zeros(self) -> np.ndarray:
-        return np.zeros((self.height, self.width), np.int64)
-
-    def posted(self, step: Post, doer: Box, where: str = "") -> np.ndarray:
-        """The posts that one turn of a step gives to each site."""
-        key = (step.to, doer)
-        if key not in self._named:
-            self._named[key] = named_sites(step.to, doer, self.width, self.height, where)
-        return self._named[key] * step.n
+        empty = np.zeros((self.height, self.width), np.int64)
+        self.now = {(kind, name): empty for name in self.depth for kind in ("held", "ready")}
+        self.now |= {("value", c.name): empty + c.ahead for c in counters}
 
     def blocked(self, step: Step, doer: Box) -> str:
         """What the step waits for on some site of its process, or nothing."""
         at = _slices(doer)
-        if isinstance(step, Reserve) and (self.held[step.fifo][at] >= self.depth[step.fifo]).any():
+        if isinstance(step, Reserve) and (self.now["held", step.fifo][at] >= self.depth[step.fifo]).any():
             return f"a free slot of {step.fifo}"
-        if isinstance(step, Front) and (self.ready[step.fifo][at] < 1).any():
+        if isinstance(step, Front) and (self.now["ready", step.fifo][at] < 1).any():
             return f"a slot handed over in {step.fifo}"
-        if isinstance(step, Wait) and (self.value[step.counter][at] < step.n).any():
+        if isinstance(step, Wait) and (self.now["value", step.counter][at] < step.n).any():
             return f"{step.n} post{'s' if step.n != 1 else ''} of {step.counter}"
         return ""
 
     def do(self, step: Step, doer: Box, where: str = "") -> None:
         """Carry out a step on every site of its process; the caller has asked `blocked`."""
-        at = _slices(doer)
-        if isinstance(step, Reserve):
-            self.held[step.fifo][at] += 1
-        elif isinstance(step, Push):
-            self.ready[step.fifo][at] += 1
-        elif isinstance(step, Front):
-            self.ready[step.fifo][at] -= 1
-        elif isinstance(step, Pop):
-            self.held[step.fifo][at] -= 1
-        elif isinstance(step, Wait):
-            self.value[step.counter][at] -= step.n
-        elif isinstance(step, Post):
-            self.value[step.counter] += self.posted(step, doer, where)
+        if isinstance(step, Post):
+            key = ("value", step.counter)
+            self.now[key] = self.now[key] + step.n * named_sites(step.to, doer, self.width, self.height, where)
+        elif type(step) in _CHANGES:
+            kind, sign = _CHANGES[type(step)]
+            key = (kind, named_by(step))
+            array = self.now[key].copy()
+            array[_slices(doer)] += sign * (step.n if isinstance(step, Wait) else 1)
+            self.now[key] = array
 
-    def snapshot(self) -> dict[tuple[str, str], np.ndarray]:
-        """A copy that `differences` and `restore` understand."""
-        parts = (("held", self.held), ("ready", self.ready), ("value", self.value))
-        return {(kind, name): array.copy() for kind, arrays in parts for name, array in arrays.items()}
+    def snapshot(self) -> Snapshot:
+        """What `differences` and `restore` understand."""
+        return dict(self.now)
 
-    def restore(self, snapshot: Mapping[tuple[str, str], np.ndarray]) -> None:
-        for (kind, name), array in snapshot.items():
-            getattr(self, kind)[name] = array.copy()
+    def restore(self, snapshot: Snapshot) -> None:
+        self.now = dict(snapshot)
 
-    def differences(self, before: Mapping[tuple[str, str], np.ndarray]) -> tuple[str, ...]:
+    def differences(self, before: Snapshot) -> tuple[str, ...]:
         """What a turn left otherwise than it found it, worded, in name order."""
         words = {"held": "slots held of FIFO", "ready": "slots ready in FIFO", "value": "posts left in counter"}
         changed = []
-        for (kind, name), array in sorted(before.items()):
-            change = getattr(self, kind)[name] - array
+        for kind, name in sorted(key for key, array in before.items() if self.now[key] is not array):
+            change = self.now[kind, name] - before[kind, name]
             if change.any():
                 y, x = (int(i) for i in np.argwhere(change)[0])
                 changed.append(f"{int(change[y, x]):+d} {words[kind]} {name} on site ({x}, {y})")
         return tuple(changed)
+
+
+_CHANGES: dict[type, tuple[str, int]] = {
+    Reserve: ("held", 1),
+    Push: ("ready", 1),
+    Front: ("ready", -1),
+    Pop: ("held", -1),
+    Wait: ("value", -1),
+}
 
 
 def _slices(doer: Box) -> tuple[slice, slice]:

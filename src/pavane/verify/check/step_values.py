@@ -35,7 +35,7 @@ from pavane.ir.walk import operands, window_guard, window_spans
 from pavane.reject import MeaningRefused, OrderRefused, OutsideFragment
 from pavane.verify.check.inequalities import Counted, never_negative
 from pavane.verify.check.section import Actor, Leaf, Section
-from pavane.verify.check.terms import COL, MAX_TERM_NODES, ROW, ZERO_TERM, Effort, element, size_of
+from pavane.verify.check.terms import COL, MAX_TERM_NODES, ROW, Effort, element, size_of
 from pavane.verify.check.values import (
     Computed,
     Evidence,
@@ -154,13 +154,13 @@ def _load(shared: Shared, place: Place, step: Load, buffers: Buffers) -> None:
 
 
 def _indirect(shared: Shared, place: Place, index: Indirect, buffers: Buffers) -> None:
-    """The index is element `index` of the formal, read from column `index - first` of the slot in front, which holds
-    the formal from element `first` on.
+    """The index is element `index` of the formal, read from column `index - first` of the slot in front, into which a
+    load has put the formal from element `first` on: an op may round, and put elements elsewhere.
     """
     value = buffers.held.get(index.via)
     term = None if value is None else value.base
     first = term.index[0] - quasi(COL) if isinstance(term, At) and isinstance(term.index[0], Quasi) else quasi(COL)
-    held = value is not None and not value.addends and term == At(index.tensor, (first + quasi(COL),))
+    held = value is not None and value.loaded and term == At(index.tensor, (first + quasi(COL),))
     if value is None or not held or COL in first.variables() or ROW in first.variables() or len(index.index) != 1:
         raise MeaningRefused(f"{index.via} does not hold a part of {index.tensor}", where=place.where)
     shared.evidence.reads.append(Read(place, index.via, value, ZERO, index.index[0] - first, (), ()))
@@ -305,8 +305,7 @@ def _matmul(shared: Shared, place: Place, op: MatmulTiles, buffers: Buffers) -> 
         raise OutsideFragment(f"{op.dst.name} is added to in two different regions", where=where)
     guards = tuple(dict.fromkeys((*onto.guards, *op.guard)))
     value = replace(onto, addends=(*onto.addends, addend), rows=rows, cols=cols, guards=guards, loaded=False)
-    base = onto.base if target is None else target.base
-    _written(shared, place, op, value, known, buffers, base, again=bool(onto.addends))
+    _written(shared, place, op, value, known, buffers)
 
 
 def _contraction(place: Place, span: Span, var: str, body: Expr) -> Expr | Strip:
@@ -328,14 +327,11 @@ def _written(
     value: Value,
     known: dict[str, Expr],
     buffers: Buffers,
-    onto: Expr = ZERO_TERM,
-    again: bool = False,
     beyond: bool = False,
 ) -> None:
     name = op.dst.name
     if name not in buffers.own and name not in shared.section.carries:
         raise MeaningRefused(f"{name} is written without a reserved slot", where=place.where)
     shared.evidence.writes.append(Write(place, name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), beyond))
-    result = (value.base, *value.addends)
-    shared.evidence.computes.append(Computed(place, op, known, result, onto, again))
+    shared.evidence.computes.append(Computed(place, op, known, value.parts))
     buffers.own[name] = value

@@ -6,10 +6,10 @@ captures.
 
 `normal(term, domain)` renames reductions by their depth, orders the arguments of commutative operators, simplifies
 index expressions over the domain (a variable or a floor with one possible value becomes that value), writes a
-reduction of one term as that term, x - x as 0, exp(0) and x / x as 1 where x is never 0, and drops what says nothing of
-the value: a dtype that an operator other than `cast` carries, and the range in which an index read at run time is said
-to be (`bounds` shows that it is). Equal normal forms are equal functions over the reals; the
-converse is not claimed.
+reduction of one term as that term, x - x as 0, exp(0) and x / x as 1 where x is never 0 (all that where x is a number,
+whatever stands in the formals), and drops what says nothing of the value: a dtype that an operator other than `cast`
+carries, and the range in which an index read at run time is said to be (`bounds` shows that it is). Equal normal forms
+are equal functions over the reals; the converse is not claimed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 
-from pavane.ir.expr import COMMUTATIVE, At, Const, Expr, Fn, Index, Indirect, Reduce, Var, children, substitute
+from pavane.ir.expr import COMMUTATIVE, At, Const, Expr, Fn, Index, Indirect, Reduce, Var, children, substitute, walk
 from pavane.ir.quasi import Domain, Floor, Quasi, lower, quasi, upper
 from pavane.reject import OutsideFragment
 
 ROW, COL = "%r", "%c"
 ZERO_TERM = Const(0.0)
+PARTIAL = ("div", "log", "sqrt", "rsqrt")  # have no value for some arguments
 MAX_TERM_NODES, MAX_PROGRAM_NODES = 1 << 13, 1 << 18
 
 
@@ -114,16 +115,24 @@ def _order(term: Expr) -> str:
 
 
 def _constant(op: str, args: tuple[Expr, ...]) -> Const | None:
-    """x - x = 0; exp(0) = 1; x / x = 1 where x is never 0."""
+    """x - x = 0; exp(0) = 1; x / x = 1 where x is never 0; for an x that always has a value."""
     first = args[0]
     if op == "exp" and first == Const(0.0):
         return Const(1.0)
-    if op not in ("sub", "div") or first != args[1]:
+    if op not in ("sub", "div") or first != args[1] or any(_may_have_none(node) for node in walk(first)):
         return None
     if op == "sub":
         return Const(0.0)
-    never_zero = first.value != 0 if isinstance(first, Const) else isinstance(first, Fn) and first.op == "exp"
-    return Const(1.0) if never_zero else None
+    return Const(1.0) if _never_zero(first) else None
+
+
+def _may_have_none(node: Expr) -> bool:
+    """Is it an operator that has no value for some arguments, and may have such?"""
+    return isinstance(node, Fn) and node.op in PARTIAL and not (node.op == "div" and _never_zero(node.args[1]))
+
+
+def _never_zero(term: Expr) -> bool:
+    return term.value != 0 if isinstance(term, Const) else isinstance(term, Fn) and term.op == "exp"
 
 
 def _index(index: Index, domain: Domain) -> Index:

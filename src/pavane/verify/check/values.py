@@ -18,7 +18,7 @@ from pavane.ir.walk import substituted
 from pavane.reject import MeaningRefused
 from pavane.verify.check.inequalities import Counted
 from pavane.verify.check.section import Actor, Leaf, Section
-from pavane.verify.check.terms import ZERO_TERM, total
+from pavane.verify.check.terms import total
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,12 @@ class Value:
         if len(done) != len(self.addends):
             raise MeaningRefused("a sum is read before the loop that completes it has ended", where=where)
         return total(self.base, done)
+
+    @property
+    def parts(self) -> tuple[Expr | Strip, ...]:
+        """What an element is the sum of, one after the other, what a loop's body adds to included."""
+        before = (self.base,) if self.onto is None else self.onto.parts
+        return (*before, *self.addends)
 
     def written(self) -> Value:
         """The whole region that may be read, whatever stands there."""
@@ -170,17 +176,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class Computed:
-    """An op with the terms of its operands before it and the parts of its destination after it.
-
-    `onto` is what a product adds to; `again` says that a product before it has added to the same elements.
-    """
+    """An op with the terms of its operands before it and the parts of its destination after it."""
 
     place: Place
     op: Generic | MatmulTiles
     operands: dict[str, Expr]
     result: tuple[Expr | Strip, ...]
-    onto: Expr = ZERO_TERM
-    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,178 @@
+"""Order of accesses to local memory and counters, between sections of different shapes. (Those of one shape follow each
+other through the same FIFOs, carries and counters as turns of one loop do.)
+
+A process knows that those of other shapes are done on the site which use bytes that it uses, unless both only read
+(`local_bytes`). Two counters with one id belong to one engine; before a process posts to one, every waiter of the other
+is done, on all sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, combinations
+
+from pavane.ir.program import Counter, Post, Program
+from pavane.reject import CapacityRefused, OrderRefused, OutsideFragment
+from pavane.verify.check.boundaries import Access
+from pavane.verify.check.boxes import Box, box, overlaps, point
+from pavane.verify.check.capacity import memory_map
+from pavane.verify.check.clocks import Class, over_everywhere
+from pavane.verify.check.facts import LOCAL, first_access
+from pavane.verify.check.local_bytes import Bytes, all_bytes, bytes_read, changes
+from pavane.verify.check.scope import MAX_PAIRS
+from pavane.verify.check.section import Actor, Section
+from pavane.verify.check.standing import stands_on
+from pavane.verify.check.values import Evidence
+
+Use = tuple[str, int, str]  # shape, process, buffer
+Overlaps = dict[int, dict[str, list[tuple[str, Use]]]]
+
+
+@dataclass
+class LocalUses:
+    """`ran`: the last section of each shape so far, in their order. What is known of shapes, found when first asked
+    for: `overlapping` buffers of two, and counters `reused` by a process of one. `readable`: by shape, buffer and class
+    what can be read.
+    """
+
+    program: Program
+    sections: dict[str, Section]
+    evidence: dict[str, Evidence]
+    ran: dict[str, int] = field(default_factory=dict)
+    overlapping: dict[tuple[str, str], Overlaps] = field(default_factory=dict)
+    reused: dict[tuple[str, int], list[tuple[str, Counter, Box]]] = field(default_factory=dict)
+    readable: dict[tuple[str, str, int], Bytes | None] = field(default_factory=dict)
+    current: int = -1
+    compared: int = 0
+
+
+def local_order(uses: LocalUses, access: Access) -> None:
+    """Refuse a use of buffers and counters that sections of other shapes may still use."""
+    if access.instance != uses.current:
+        if uses.current >= 0:
+            over = uses.program.instances[uses.current].shape
+            uses.ran.pop(over, None)
+            uses.ran[over] = uses.current
+        uses.current = access.instance
+    _counters_free(uses, access)
+    known = access.before(LOCAL).own
+    over_here = min(known.get(engine, -1) for engine in access.place.workers)  # others use nothing on the site
+    for shape, last in reversed(uses.ran.items()):
+        if last <= over_here:
+            break
+        uses.compared += 1
+        if shape != access.section.shape.name:
+            _buffers_free(uses, access, shape, last)
+
+
+def _buffers_free(uses: LocalUses, access: Access, shape: str, last: int) -> None:
+    """The last section of a shape is done with the bytes that a process is about to use, or has not used them."""
+    key = (shape, access.section.shape.name)
+    if key not in uses.overlapping:
+        uses.overlapping[key] = _overlapping(uses.sections[shape], access.section)
+    for engine, pairs in uses.overlapping[key].get(access.actor.number, {}).items():
+        uses.compared += 1
+        if access.before(LOCAL).own.get(engine, -1) < last:
+            for name, use in pairs:
+                if access.before(first_access(name)).own.get(engine, -1) < last:
+                    _apart(uses, access, name, use, last)
+
+
+def _apart(uses: LocalUses, access: Access, name: str, use: Use, last: int) -> None:
+    """A buffer has no byte in common with what a process of an earlier section, which may still run, uses there."""
+    uses.compared += 1
+    shape, process, _ = use
+    earlier = uses.sections[shape].actors[process]
+    if not stands_on(uses.sections[shape], earlier, point(access.place.site)):
+        return
+    theirs = _used(uses, use, access.place)
+    mine = _used(uses, (access.section.shape.name, access.actor.number, name), access.place)
+    if mine and theirs and mine.meets(theirs):
+        raise OrderRefused(
+            f"section {access.instance} lays out {name} over buffers that section {last} may still use",
+            where=access.actor.where,
+            terms=[f"{earlier.name} of {shape} on the same site"],
+            remedy=f"let engine {access.actor.process.engine} wait at the boundary",
+        )
+
+
+def _counters_free(uses: LocalUses, access: Access) -> None:
+    """Before a process posts to a counter, every waiter of another shape's counter of that id is done, on all sites."""
+    key = (access.section.shape.name, access.actor.number)
+    if key not in uses.reused:
+        uses.reused[key] = list(_reused(uses.sections, access.section, access.actor))
+    for shape, counter, edges in uses.reused[key]:
+        local, last = access.before(LOCAL), uses.ran.get(shape, -1)
+        for place in access.classes:
+            uses.compared += 1
+            inside = overlaps(edges, point(place.site))
+            if inside and over_everywhere(local, access.place, place.number, counter.engine) < last:
+                raise OrderRefused(
+                    f"section {access.instance} posts to a counter that section {last} may still wait for",
+                    where=access.actor.where,
+                    terms=[f"counter {counter.name}, id {counter.id}"],
+                    remedy="a boundary between the two sections, or another id",
+                )
+
+
+def _reused(sections: dict[str, Section], here: Section, actor: Actor) -> Iterator[tuple[str, Counter, Box]]:
+    """The counters of other shapes, with their sites, whose ids a process posts to.
+
+    Posts go to sites of their counter only (`multicast`): counters that share no site are two.
+    """
+    names = dict.fromkeys(leaf.step.counter for leaf in actor.leaves if isinstance(leaf.step, Post))
+    posted: dict[int, list[Box]] = {}
+    for name in names:
+        posted.setdefault(here.counters[name].id, []).append(box(here.counters[name].rect, name))
+    for shape, section in sections.items():
+        for counter in section.shape.counters if posted and section is not here else ():
+            edges = box(counter.rect, counter.name)
+            if any(overlaps(there, edges) for there in posted.get(counter.id, ())):
+                yield shape, counter, edges
+
+
+def _used(uses: LocalUses, use: Use, place: Class) -> Bytes | None:
+    """What a process of a shape uses of a buffer on the sites of a class."""
+    shape, process, name = use
+    section, key = uses.sections[shape], (shape, name, place.number)
+    if changes(section, section.actors[process], name):
+        return all_bytes(section, name)
+    if key not in uses.readable:
+        uses.readable[key] = bytes_read(section, uses.evidence[shape].regions.get(name, ()), name, place.within)
+    return uses.readable[key]
+
+
+def _overlapping(before: Section, after: Section) -> Overlaps:
+    """Where buffers of two shapes overlap in local memory: by process of the second and engine of the first, a buffer
+    of that process and a use of one there.
+    """
+    pairs: set[tuple[int, int, str, str]] = set()
+    left, right = list(memory_map(before)), list(memory_map(after))
+    while left and right:
+        (start, end, name), (low, high, other) = left[0], right[0]
+        if low < end and start < high:
+            pairs |= {(b.number, a.number, name, other) for a in before.users(name) for b in after.users(other)}
+        (left if end <= high else right).pop(0)
+    found: Overlaps = {}
+    for process, earlier, name, other in sorted(pairs):
+        listed = found.setdefault(process, {}).setdefault(before.actors[earlier].process.engine, [])
+        listed.append((other, (before.shape.name, earlier, name)))
+    return found
+
+
+def shared_counters(program: Program, sections: dict[str, Section]) -> None:
+    """Counters of different shapes, and the program's own, with one id on one site."""
+    shapes = [(s.shape.name, c) for s in sections.values() for c in s.shape.counters]
+    by_id: dict[int, list[tuple[str, Counter, Box]]] = {}
+    for shape, counter in (*shapes, *(("", c) for c in program.counters)):
+        by_id.setdefault(counter.id, []).append((shape, counter, box(counter.rect, f"counter {counter.name}")))
+    pairs = chain.from_iterable(combinations(listed, 2) for listed in by_id.values())
+    for number, ((shape, counter, edges), (other_shape, other, beside)) in enumerate(pairs):
+        if number == MAX_PAIRS:
+            raise OutsideFragment("too many counters have one id", where=program.name, available=f"{MAX_PAIRS} pairs")
+        if shape == other_shape or not overlaps(edges, beside):
+            continue
+        if not other_shape or counter.engine != other.engine:
+            names = f"{shape}.{counter.name}", f"{other_shape}.{other.name}".lstrip(".")
+            raise CapacityRefused(f"{names[0]} and {names[1]} share id {counter.id} on a site", where=program.name)
