@@ -226,7 +226,7 @@ def test_the_checker_refuses_a_type_that_the_unpacker_does_not_make():
     target = load_target("wormhole_n150")
     program = api.compile(api.graph(product_graph(1, 64, 32, "bfp8", True)), target)
     forged = signed(stated(program, B="f16"), target)
-    with pytest.raises(NotProven, match="B enters the product as bfp8"):
+    with pytest.raises(NotProven, match="fB holds bfp8, which no engine takes as f16"):
         api.check(forged, target)
     assert api.check(signed(program, target), target)
 

@@ -161,7 +161,11 @@ def _taken(section: Section, product: Computed, ref: Ref) -> str:
         raise NumericsRefused(f"what is loaded into {ref.name} is stated in different types", where=where, terms=types)
     taken = types[0]
     if taken != buffer.dtype and taken not in _TAKEN_AS.get(buffer.dtype, ()):
-        raise NumericsRefused(f"{ref.name} is {buffer.dtype}", where=where, needed=f"{taken}, as is stated")
+        raise NumericsRefused(
+            f"{ref.name} holds {buffer.dtype}, which no engine takes as {taken}",
+            where=where,
+            needed=f"{taken}, as is stated",
+        )
     name = term.name if isinstance(term, At) else ""
     if name and (name in stated or not isinstance(buffer, Carry)) and stated.get(name) != taken:
         raise NumericsRefused(f"{name} enters the product as {taken}", where=where, needed="that it is stated")
