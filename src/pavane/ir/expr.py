@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from pavane.ir.canonical import one_number
 from pavane.ir.quasi import Quasi, quasi
 
 Op = Literal[
@@ -34,6 +35,9 @@ class Const(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="const"
     """A finite number."""
 
     value: float
+
+    def __post_init__(self) -> None:
+        one_number(self, "value")
 
 
 class Var(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="var"):

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pavane.ir.canonical import one_number, share_defaults
 from pavane.ir.expr import Expr, Index
 from pavane.ir.quasi import Quasi
 from pavane.ir.types import Contract, DType, Fill, Floats, Registers
@@ -36,6 +37,13 @@ Home = Literal["dram", "sites", "sharded"]
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of every part of the grammar."""
+
+
+class Defaulted(Part, frozen=True):
+    """Base of parts with a default of which a file, or Python, can make a copy: the copy becomes the default."""
+
+    def __post_init__(self) -> None:
+        share_defaults(self)
 
 
 # --- windows and references -----------------------------------------------------------------------------------------
@@ -73,7 +81,7 @@ class Rect(Part, frozen=True):
     y1: Quasi
 
 
-class Ref(Part, frozen=True):
+class Ref(Defaulted, frozen=True):
     """A place in a FIFO slot (reserved, or in front) or in a carry: the operand's origin is at (row, col) of it."""
 
     name: str
@@ -144,7 +152,7 @@ class Reserve(Part, frozen=True, tag="reserve"):
     fifo: str
 
 
-class Load(Part, frozen=True, tag="load"):
+class Load(Defaulted, frozen=True, tag="load"):
     """Start filling the reserved slot, from its row `row` on, with a window of a tensor.
 
     Ends at a Fence. Alias: binds, moves nothing.
@@ -240,7 +248,7 @@ Node = Loop | Step
 # --- a section's shape ----------------------------------------------------------------------------------------------
 
 
-class Formal(Part, frozen=True):
+class Formal(Defaulted, frozen=True):
     """A tensor as a section sees it.
 
     Row-major; extents quasi-affine in symbols. Bound to a tensor of the same home (and `shard_bytes`,
@@ -266,7 +274,7 @@ class Spec(Part, frozen=True):
     expr: Expr
 
 
-class Stage(Part, frozen=True):
+class Stage(Defaulted, frozen=True):
     """What one engine does for a section's items, before it is known what else the engine does."""
 
     name: str
@@ -275,7 +283,7 @@ class Stage(Part, frozen=True):
     registers: Registers = "HALF"
 
 
-class Group(Part, frozen=True):
+class Group(Defaulted, frozen=True):
     """A rectangle of sites (None before `place`), how it takes items, and the stages that each of its sites runs."""
 
     name: str
@@ -284,7 +292,7 @@ class Group(Part, frozen=True):
     rule: Literal["CYCLIC", "CONTIGUOUS"] = "CYCLIC"
 
 
-class Process(Part, frozen=True):
+class Process(Defaulted, frozen=True):
     """The resident process of one engine on each site of a rectangle: the steps of its stages in a written order.
 
     SITE_X, SITE_Y are a site's coordinates inside `rect`.
@@ -309,7 +317,7 @@ class Fifo(Part, frozen=True):
     address: int = -1
 
 
-class Carry(Part, frozen=True):
+class Carry(Defaulted, frozen=True):
     """A buffer that one stage owns, alive across turns of a loop.
 
     `cut` marks one that legalisation put in and fuse_generic may remove.
@@ -323,8 +331,12 @@ class Carry(Part, frozen=True):
     cut: bool = False
     address: int = -1
 
+    def __post_init__(self) -> None:
+        one_number(self, "initial")
+        share_defaults(self)
 
-class Counter(Part, frozen=True):
+
+class Counter(Defaulted, frozen=True):
     """A semaphore on every site of `rect`, of `bits` bits; one process of `engine` a site waits for it.
 
     `ahead`: what it starts at. `id`: its number on the chip, -1 when not chosen yet.
@@ -339,7 +351,7 @@ class Counter(Part, frozen=True):
     id: int = -1
 
 
-class Numerics(Part, frozen=True):
+class Numerics(Defaulted, frozen=True):
     """How a section computes, fixed at TEMPLATE. `exact`: every output equals the mathematical result, to the bit.
 
     `operands` gives, per formal that a MatmulTiles reads, the dtype in which the engine takes it (rounding included).
@@ -425,7 +437,7 @@ class Transition(Part, frozen=True):
     rows: Quasi
 
 
-class Tensor(Part, frozen=True):
+class Tensor(Defaulted, frozen=True):
     """What sections hand each other. Row-major. `offset` (-1: not laid out): of SCRATCH beside the chip the place in
     its arena, of what lies on the sites or is sharded the local address, the same on each; nothing else has one.
     `shard_bytes`: of what is sharded, the bytes of a block (`ir.shards`). `interleave_bytes`: of a WEIGHT beside the

@@ -14,6 +14,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pavane.ir.canonical import one_number
+
 DType = Literal["f32", "f16", "bf16", "i8", "i32", "q8_0", "bfp8", "bfp4"]
 DTYPES: tuple[str, ...] = get_args(DType)
 
@@ -60,6 +62,9 @@ class Const(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="consta
     """Every element is `value` (finite)."""
 
     value: float
+
+    def __post_init__(self) -> None:
+        one_number(self, "value")
 
 
 class Ints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ints"):
