@@ -126,6 +126,31 @@ def test_the_state_has_no_holes(toy):
             ready.launch({"pos": 4, "rows": 2}, {"new": new})
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_rows_that_are_there_after_a_signal(toy, monkeypatch, ended):
+    """Those that are there whether the epoch that went back in them has been run or not."""
+    new = np.ones((2, 24), np.float32)
+    with native.load(growing_cache(toy), toy, weights={}, accept=accepted) as ready:
+        for pos in (0, 2, 4):
+            ready.launch({"pos": pos, "rows": 2}, {"new": new})
+        run = ready._crew.run
+
+        def interrupted() -> None:
+            if ended:
+                run()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ready._crew, "run", interrupted)
+            for pos, allowed in ((1, 3), (3, 3)):
+                with pytest.raises(KeyboardInterrupt):
+                    ready.launch({"pos": pos, "rows": 2}, {"new": new})
+                with pytest.raises(LaunchReject, match=f"from row {allowed + 1}, and {allowed} rows"):
+                    ready.launch({"pos": allowed + 1, "rows": 2}, {"new": new})
+        ready.launch({"pos": 3, "rows": 2}, {"new": new})
+        assert (ready.tensor("y") == 5).all()
+
+
 def test_two_programs_share_state(toy):
     """The same bytes and the same watermark; declarations must be equal."""
     program = growing_cache(toy)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from pavane import native
+from pavane.reject import LaunchReject
 from pavane.targets.load import load_target
 from tests.engines.native_programs import accepted, as_stored
 from tests.examples import norm_product_host
@@ -48,6 +49,26 @@ def test_collection_ends_the_threads():
     del program
     gc.collect()
     assert resident_threads() == before
+
+
+def test_threads_that_the_system_does_not_give(monkeypatch):
+    """Those that it gave end before what they wait on goes."""
+    before, start, asked = resident_threads(), threading.Thread.start, []
+
+    def few(thread: threading.Thread) -> None:
+        asked.append(thread.name)
+        if len(asked) > 1:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", few)
+        with pytest.raises(LaunchReject, match=r"gives no thread .* needed 2 threads, available 1"):
+            loaded()
+    assert asked == ["pavane-1", "pavane-2"]
+    assert resident_threads() == before
+    with loaded() as program:
+        program.launch({"rows": 1}, {"x": X})
 
 
 def test_an_idle_program_uses_no_cpu():

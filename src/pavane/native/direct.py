@@ -3,8 +3,8 @@
     reserve F; F[r, c] = ...; push F; front F; store F -> window        pops may lie between
 
 The Generic then writes the window itself. Both must cover the same elements, in the same type, nobody else may use F,
-and no operand that is read in place may be the tensor that is written. Between the two nothing but FIFOs moves, so
-whoever reads the tensor cannot tell.
+and no operand that is read in place may be the tensor that is written. Between the two nothing but FIFOs moves, and
+nobody is waited for (whom the store comes after, the Generic must come after), so whoever reads the tensor cannot tell.
 """
 
 from __future__ import annotations
@@ -40,26 +40,38 @@ MOVES = (Reserve, Push, Front, Pop)
 
 def direct_stores(program: Program, shape: Shape, process: Process) -> dict[str, Store]:
     """The store of every FIFO whose slot need not exist."""
+    waiting = waited_for(shape, process)
     return {
         store.fifo: store
-        for generic, store in _pairs(process.body)
+        for generic, store in _pairs(process.body, waiting)
         if _only_use(shape, process, generic, store)
         and _same_elements(generic, store, named(shape.formals, store.tensor))
         and not _read_in_place(program, shape, store.tensor)
     }
 
 
-def _pairs(body: tuple[Node, ...]) -> Iterator[tuple[Generic, Store]]:
+def waited_for(shape: Shape, process: Process) -> frozenset[str]:
+    """The FIFOs that another engine has an end of: who reserves or fronts a slot of one waits for it."""
+    others = (leaves(p.body) for p in shape.processes if p.engine != process.engine)
+    return frozenset(step.fifo for steps in others for _, step in steps if isinstance(step, MOVES))
+
+
+def moves(node: Node, waiting: frozenset[str]) -> bool:
+    """Whether it is a step of a FIFO that waits for nobody."""
+    return isinstance(node, MOVES) and not (isinstance(node, Reserve | Front) and node.fifo in waiting)
+
+
+def _pairs(body: tuple[Node, ...], waiting: frozenset[str]) -> Iterator[tuple[Generic, Store]]:
     """Generics and the stores of what they made, with nothing but FIFO steps between."""
     filled: Generic | None = None
     for node in body:
         if isinstance(node, Loop):
-            yield from _pairs(node.body)
+            yield from _pairs(node.body, waiting)
         if isinstance(node, Store) and filled is not None and filled.dst == Ref(node.fifo):
             yield filled, node
         if isinstance(node, Compute) and isinstance(node.op, Generic):
             filled = node.op
-        elif not isinstance(node, MOVES):
+        elif not moves(node, waiting):
             filled = None
 
 

@@ -165,12 +165,15 @@ class NativeProgram:
                 raise LaunchReject("the program is closed", where=self._program.name, remedy="load it again")
             values = check_symbols(self._program, symbols)
             check_inputs(self._program, values, inputs)
-            after = check_state(self._transitions, values, self.memory.watermark)
+            written = self.memory.watermark
+            after = check_state(self._transitions, values, written)
             _place({name: self.memory.view(name, values) for name in inputs}, inputs)
             self._symbol_values[: len(values)] = list(values.values())
             self._symbols = values
+            # What may be counted on if a signal ends the launch here: whether the epoch has been run or not.
+            written.update({name: min(written.get(name, 0), rows) for name, rows in after.items()})
             self._crew.run()
-            self.memory.watermark.update(after)
+            written.update(after)
 
     def input(self, name: str, symbols: Mapping[str, int]) -> np.ndarray:
         """The place of an input at these symbols. A launch that is given this array copies nothing."""

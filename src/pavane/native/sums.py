@@ -3,8 +3,9 @@
     init A;  ... A += a . b ...;  F[r, c] = A[r, c];  store F -> window        where F is stored directly (`direct`)
 
 The products add to the window itself. All must cover the same elements; nobody else may use A, and nobody of the shape
-may know the tensor by another step: until the store others would have seen what it held before. Where one product makes
-the whole sum and its kernel can begin at 0, the init goes, too.
+may know the tensor by another step: until the store others would have seen what it held before. Nor may the process
+wait for another engine between init and store. Where one product makes the whole sum and its kernel can begin at 0, the
+init goes, too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pavane.ir.program import (
 )
 from pavane.ir.quasi import quasi
 from pavane.ir.walk import Nest, bodies, leaves, named
-from pavane.native.direct import MOVES
+from pavane.native.direct import moves, waited_for
 from pavane.native.matmul import begins_sums
 from pavane.native.packing import reads
 
@@ -58,7 +59,7 @@ def sums_in_place(program: Program, shape: Shape, process: Process, direct: Mapp
         store = direct.get(result.dst.name)
         if store is None or not named(shape.formals, store.tensor).dtype == carry.dtype == "f32":
             continue
-        if _only_sums(shape, carry, nodes, result) and _alone(program, shape, store):
+        if _only_sums(shape, process, carry, nodes, result) and _alone(program, shape, store):
             found[carry.name] = Sums(store, result, _beginning(shape, nodes, carry))
     return found
 
@@ -84,13 +85,14 @@ def _copies(op: Generic, carry: str) -> bool:
     return op.expr == At(carry, (quasi(LV_GEN_ROW), quasi(LV_GEN_COL)))
 
 
-def _only_sums(shape: Shape, carry: Carry, nodes: tuple[Node, ...], result: Generic) -> bool:
+def _only_sums(shape: Shape, process: Process, carry: Carry, nodes: tuple[Node, ...], result: Generic) -> bool:
     """Between the two are products that add to these very elements, which are all that the carry has room for, and what
     feeds them; no other step has the carry.
     """
     if (carry.rows, carry.cols) != (result.rows.size, result.cols.size):
         return False
-    if result.guard or any(not isinstance(s, (*MOVES, Load, Compute)) for _, s in leaves(nodes)):
+    waiting = waited_for(shape, process)
+    if result.guard or not all(moves(s, waiting) or isinstance(s, Load | Compute) for _, s in leaves(nodes)):
         return False
     uses = [s for _, body in bodies(shape) for _, s in leaves(body) if _uses(s, carry.name)]
     products = [s.op for _, s in leaves(nodes) if _uses(s, carry.name) and isinstance(s, Compute)]

@@ -17,6 +17,7 @@ import numpy as np
 
 from pavane.native.compile import Loaded
 from pavane.native.layout import SPINS
+from pavane.reject import LaunchReject
 
 _SPINS = 1500  # pauses before a waiter sleeps: 35 to 70 microseconds
 _SPINS_CROWDED = 20  # where threads outnumber cores, another thread may need this core
@@ -39,8 +40,22 @@ class Crew:
             threading.Thread(target=self._serve, args=(number,), name=f"pavane-{number}", daemon=True)
             for number in range(1, count)
         ]
-        for thread in self._threads:
-            thread.start()
+        self._start()
+
+    def _start(self) -> None:
+        """Start every thread, or end those that run."""
+        for number, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                needed, self._threads = len(self._threads), self._threads[:number]
+                self.dismiss()
+                raise LaunchReject(
+                    "the system gives no thread to each engine of each site",
+                    needed=f"{needed} threads",
+                    available=f"{number}",
+                    remedy="take a target of fewer sites",
+                ) from error
 
     def _serve(self, number: int) -> None:
         with _on_core(self._pins[number]):
