@@ -16,7 +16,9 @@ from tests.evidence.hand import Case, Hand
 from tests.evidence.pipelines import alias_pipeline, fifo_pipeline
 from tests.evidence.places import beside_channels, on_the_sites
 from tests.evidence.products import multicast, multicast_on_a_line, product, row_windows
+from tests.evidence.repeated import repeated
 from tests.evidence.sections import products_in_sections, sections, side_by_side
+from tests.evidence.sums import sums
 from tests.evidence.verdicts import refusals_of
 
 # Generators and how many draws of each: more where few programs have what a class needs.
@@ -27,6 +29,7 @@ DRAWN = {
     "halves": (side_by_side, 6), "cache": (cache, 36), "gather": (gather, 20),
     "gather_section": (gathers_in_sections, 12), "blocks": (block_floats, 16),
     "epochs": (over_epochs, 20), "places": (on_the_sites, 10), "channels": (beside_channels, 12),
+    "sums": (sums, 12), "repeated": (repeated, 10),
 }  # fmt: skip
 # Of each, with loops written out: more where few programs have posts, positions or indices.
 FLAT = {

@@ -23,6 +23,7 @@ from pavane.ir.program import (
     Load,
     Loop,
     MatmulTiles,
+    Node,
     Numerics,
     Pop,
     Push,
@@ -209,12 +210,14 @@ def gather(hand: Hand) -> Case:
     high = hand.off(entries)
     rows, c = span(row, block, count), span(col, step, cols)
     merged = len(target.engines) == 1
-    one = Indirect("I", (row + S,), 0, high, "fI")
-    ids = (*read("fI", "I", window((row, block))), Front("fI"))
+    by_op = merged and hand.slip()  # the slot of the indices is one that an op fills
+    one = Indirect("I", (row + S,), 0, high, "fJ" if by_op else "fI")
+    ids = (*read("fI", "I", window((row, block))), Front("fI"), *(_copied_ids(block) if by_op else ()))
     fetch = (
         Reserve("fE"),
         Loop("LV_SUB_H", quasi(block), (Load("fE", "E", window((one, 1), (col, step), row=0), row=S),)),
         *(() if hand.slip() else (Fence(),)), Push("fE"), Pop("fI"),
+        *((Pop("fJ"),) if by_op else ()),
     )  # fmt: skip
     meant: Expr = at("E", Indirect("I", (quasi("i0"),), 0, entries, ""), "i1")
     use: Expr = at("fE", ROW, COL)
@@ -227,6 +230,7 @@ def gather(hand: Hand) -> Case:
     )
     fifos = (
         Fifo("fI", "ALIAS" if merged and hand.chance(0.5) else "LOCAL", 1, block, "i32", 1),
+        *((Fifo("fJ", "LOCAL", 1, block, "i32", 1),) if by_op else ()),
         Fifo("fE", "LOCAL", block, step, "f32", hand.between(1, 2)), Fifo("fO", "LOCAL", block, step, "f32", 1),
     )  # fmt: skip
     fill = Ints(0, hand.off(entries - 1))
@@ -242,6 +246,11 @@ def gather(hand: Hand) -> Case:
         Tensor("o", shape_of(count, cols), "f32", "OUTPUT"),
     )  # fmt: skip
     return one_section(target, shape, tensors, {"I": "i", "E": "e", "O": "o"}), target
+
+
+def _copied_ids(block: int) -> tuple[Node, ...]:
+    copy = Compute(Generic(Ref("fJ"), at("fI", ROW, COL), whole(1), whole(block)))
+    return (Reserve("fJ"), copy, Push("fJ"), Front("fJ"))
 
 
 def gathers_in_sections(hand: Hand) -> Case:

@@ -9,7 +9,7 @@ from tests.evidence import plan, witnesses
 from tests.evidence.classes import CLASSES, MistakeClass
 from tests.evidence.growth import Figure
 from tests.evidence.plan import NoProgram
-from tests.evidence.verdicts import INTERLEAVINGS, POINTS, Outcome
+from tests.evidence.verdicts import INTERLEAVINGS, MORE_INTERLEAVINGS, POINTS, Outcome
 
 HEAD = """# Evidence for the checker
 
@@ -19,8 +19,9 @@ The oracle calls a program unsafe when an interleaving deadlocks, races, overflo
 written, writes what it must not, stores another term over the contents of the tensors than the spec says (under laws
 that it lists), or when the program breaks a rule of [ir.md](ir.md) or states the digest of another graph than it is.
 Otherwise it is safe. It runs up to {points} values of the symbols, two epochs ({epochs} where a cache grows, and in one
-generator more than its counters count), and where there are counters {interleavings} further interleavings, so "safe"
-is its best judgement; "unsafe" comes with a run.
+generator more than its counters count), and where there are counters {interleavings} further interleavings
+({more_interleavings} where the checker refuses what is safe so far), so "safe" is its best judgement; "unsafe" comes
+with a run.
 The checker gets the prover's certificate, and of mutants the original's schedules too: it must refuse both.
 """
 
@@ -79,6 +80,13 @@ REASONS = (
         "two shapes: only the depth of a FIFO keeps the reader of one section behind the writer of another",
     ),
     (
+        "access map off by one",
+        "LV_GEN_COL",
+        "an op makes a column less where it has none; the checker compares limits as expressions, not site by site",
+    ),
+    ("block floats", "exactly", "twice a block float is one again, in any block; the checker bounds magnitudes"),
+    ("sections", "too few bits", "posts that overflow the counter are possible, in an order that was not drawn"),
+    (
         "",
         "LV_GEN_COL",
         "columns of blocks that begin or end inside a block, where nothing comes of it: ir.md forbids it",
@@ -103,7 +111,16 @@ def page(
     seconds: float,
 ) -> str:
     """The whole page."""
-    parts = [HEAD.format(size=size, seed=seed, points=POINTS, epochs=plan.EPOCHS, interleavings=INTERLEAVINGS)]
+    parts = [
+        HEAD.format(
+            size=size,
+            seed=seed,
+            points=POINTS,
+            epochs=plan.EPOCHS,
+            interleavings=INTERLEAVINGS,
+            more_interleavings=MORE_INTERLEAVINGS,
+        )
+    ]
     parts += [
         _result(outcomes),
         _generators(outcomes, missing),

@@ -13,10 +13,13 @@ from tests.evidence.caches import cache, gather, gathers_in_sections
 from tests.evidence.classes import CLASSES
 from tests.evidence.epochs import over_epochs, round_and_round
 from tests.evidence.hand import Case, Hand
+from tests.evidence.large_figures import large_figures
 from tests.evidence.pipelines import alias_pipeline, fifo_pipeline
 from tests.evidence.places import beside_channels, on_the_sites
 from tests.evidence.products import multicast, product, row_windows
+from tests.evidence.repeated import repeated
 from tests.evidence.sections import other_sync, products_in_sections, sections, side_by_side
+from tests.evidence.sums import sums
 from tests.evidence.unusual import unusual
 from tests.evidence.verdicts import Outcome, outcome
 
@@ -31,6 +34,7 @@ HAND: dict[str, tuple[Callable[[Hand], Case], int]] = {
     "unusual forms": (unusual, 100), "block floats": (block_floats, 300), "caches over epochs": (over_epochs, 300),
     ROUND: (round_and_round, 150), "tensors on the sites": (on_the_sites, 250),
     "beside the channels": (beside_channels, 250), "gathers in sections": (gathers_in_sections, 100),
+    "sums of products": (sums, 250), "large figures": (large_figures, 250), "sections repeated": (repeated, 250),
 }  # fmt: skip
 PASSES = ("passes", 900)
 # Mutants of a class at size 1; more where many of them turn out to be harmless.

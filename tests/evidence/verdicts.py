@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import process_time
 
 from msgspec.structs import replace
@@ -17,7 +18,8 @@ from pavane.verify.check import examine
 from pavane.verify.prove import prove
 from tests.oracle import judge
 
-POINTS, INTERLEAVINGS = 5, 12  # all corners of two symbols and their middle
+POINTS = 5  # all corners of two symbols and their middle
+INTERLEAVINGS, MORE_INTERLEAVINGS = 12, 60  # of each program; of one that the oracle calls safe and the checker refuses
 Refusal = tuple[str, str]  # code, what
 
 
@@ -61,18 +63,22 @@ def outcome(
     tags: tuple[str, ...] = (),
     epochs: int = 2,
 ) -> Outcome:
-    """Judge and check. `original`: the program that this one was made of; its schedules serve a forger, too.
+    """Judge and check; where the checker refuses what the oracle calls safe, the oracle looks once more, for longer.
+
+    `original`: the program that this one was made of; its schedules serve a forger, too.
 
     What a program must mean is what its graph digest names: that of the original, where the digest is the original's.
     """
     same = original is not None and original.graph_digest == program.graph_digest
+    looked = partial(judge, program, target, number, points=POINTS, meant=original if same else None, epochs=epochs)
     start = process_time()
-    meant = original if same else None
-    verdict = judge(program, target, number, points=POINTS, interleavings=INTERLEAVINGS, meant=meant, epochs=epochs)
+    verdict = looked(interleavings=INTERLEAVINGS)
     fault = verdict.fault or _false_digest(program)
     between = process_time()
     refusals = refusals_of(program, target, original)
     end = process_time()
+    if refusals and verdict.judged and not fault:
+        fault = looked(interleavings=MORE_INTERLEAVINGS).fault
     bad = bool(fault) == (not refusals) and verdict.judged
     return Outcome(
         generator, label, number, verdict.judged, fault, refusals, between - start, end - between,

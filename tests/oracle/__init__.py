@@ -19,14 +19,16 @@ What that is not: symbols, loop variables and sites are concrete, so a wrong one
 of the symbols that is run. A term is known by residues that its leaves, drawn at random, give it modulo a prime of 32
 bits, not by its text: of unequal terms one pair in 2**32 / degree is taken for equal. What holds only because of the
 range that a fill states (max(x, 0) = x where x is never negative) is no law, and a program that relies on it is called
-wrong. The order of a sum is no matter of terms; that a contraction takes its blocks in ascending k is watched apart.
+wrong. The order of a sum is no matter of terms; that a contraction takes its blocks in ascending k, and no other's
+between them, is watched apart.
 
     spaces   bytes and their shadows        cells    a number and its term        residues  arithmetic of terms
     laws     which terms are equal          record   terms written out            expressions
     data     what is in memory at launch    meaning  specs                        comparison  of terms and numbers
     expand   workers as lists of steps      compute  ops                          machine  interleavings
     rounding what types hold of numbers             homes    where tensors lie                chip     what it lacks
-    contract what no program may say                judge    the verdict
+    contract what no program may say                sums     their order              figures  that engines do not have
+    judge    the verdict
 """
 
 from __future__ import annotations

@@ -27,6 +27,9 @@ from tests.oracle.registers import require_registers
 from tests.oracle.spaces import Fault
 
 _BLOCK_FLOATS = {"bfp8", "bfp4"}
+_FLOATS = {"f32", "f16", "bf16"}
+# Of floats engines make floats; of what is in blocks, what holds it.
+_MADE_OF = {"bfp8": {"f32", "bf16"}, "bfp4": {"f32", "bf16"}, "q8_0": {"f32"}, "i32": set()}
 _ROLES: dict[type, str] = {Load: "reader", Send: "reader", Store: "writer", Compute: "compute", Init: "compute"}
 
 
@@ -72,20 +75,28 @@ def _require_product(shape: Shape, op: MatmulTiles, engine: Engine) -> None:
     held = {b.name: b.dtype for b in (*shape.fifos, *shape.carries)}
     a, b, sums = held[op.a.name], held[op.b.name], held[op.dst.name]
     modes = [m for m in engine.matrix if m.accumulator == sums]
-    modes = [m for m in modes if m.a in _taken(shape, op.a.name, a) and m.b in _taken(shape, op.b.name, b)]
+    taken = (taken_as(shape, op.a.name, a), taken_as(shape, op.b.name, b))
+    modes = [m for m in modes if (m.a, m.b) == taken]
     tree = (op.tree.atom, op.tree.lanes, op.tree.fused)
     orders = {(0, m.lanes if op.transposed else 1, m.fused) for m in modes}
     if tree not in orders or sums != shape.numerics.accumulator or op.dst.name not in {c.name for c in shape.carries}:
         raise Fault(f"chip: engine {engine.name} has no product {a} x {b} that sums into {sums} in that order")
+    for dtype, made in zip((a, b), taken, strict=True):
+        if made != dtype and made not in _MADE_OF.get(dtype, _FLOATS):
+            raise Fault(f"chip: a product takes {dtype} as {made}, which no engine makes of it")
     if (a == "q8_0") != (b == "q8_0" and shape.numerics.contract == "INT8_ACTIVATIONS"):
         raise Fault(f"chip: a product {a} x {b} under {shape.numerics.contract}")
 
 
-def _taken(shape: Shape, name: str, dtype: str) -> set[str]:
-    """In which types the engine takes an operand: those stated for what is loaded into its slot, else its own."""
+def taken_as(shape: Shape, name: str, dtype: str) -> str:
+    """In which type the engine takes an operand: the one stated for what is loaded into its slot, else its own."""
     stated = dict(shape.numerics.operands)
     loads = (step for process in shape.processes for step in steps_of(process.body) if isinstance(step, Load))
-    return {stated.get(load.tensor, dtype) for load in loads if load.fifo == name} or {dtype}
+    types = {stated.get(load.tensor, dtype) for load in loads if load.fifo == name} or {dtype}
+    if len(types) > 1:
+        raise Fault(f"misuse: what is loaded into {name} is taken as {sorted(types)}")
+    (taken,) = types
+    return taken
 
 
 def steps_of(body: tuple) -> Iterator[Step]:

@@ -17,7 +17,6 @@ from pavane.ir.program import (
     Generic,
     Init,
     Load,
-    MatmulTiles,
     Program,
     Ref,
     Send,
@@ -27,10 +26,13 @@ from pavane.ir.program import (
     Window,
 )
 from pavane.ir.types import block_elements, row_bytes
+from tests.oracle import sums
 from tests.oracle.cells import CELL, Cells, constants
+from tests.oracle.chip import taken_as
 from tests.oracle.comparison import require_same, rounding_scale
 from tests.oracle.expand import Action, Context, sites_of
 from tests.oracle.expressions import RANGE, Scope, over, value_of
+from tests.oracle.figures import require_finite, require_in_f32
 from tests.oracle.laws import Laws
 from tests.oracle.meaning import Expected, extents
 from tests.oracle.rounding import claims_exactness, held, summed
@@ -50,7 +52,7 @@ class Effects:
         self.rounds = claims_exactness(program)
         self.expected: list[dict[str, Expected]] = []
         self.stored: dict[tuple[int, str], np.ndarray] = {}
-        self.summed: dict[tuple, dict[str, np.ndarray]] = {}
+        self.summed: dict[tuple, list[sums.Part]] = {}
 
     def spaces(self) -> Iterable[Space]:
         return {id(space): space for space, _ in self.tensors.values() if space is not None}.values()
@@ -280,6 +282,7 @@ class Effects:
         exact = action.context.shape.numerics.exact
         initial = np.broadcast_to(constants(carry.initial), (len(slot.rows), slot.width))
         _require_integers(initial["number"], slot.dtype, carry.name)
+        require_finite(carry.initial, slot.dtype, f"what {carry.name} begins with")
         box.write(held(initial, slot.dtype) if exact else initial)
         self.summed.pop((machine.tasks[i].site, action.context.shape.name, carry.name), None)
         return [(box.space, box.covered, True, -1)]
@@ -306,50 +309,27 @@ class Effects:
             b_span = op.k if op.transposed else op.cols
             for ref, columns, count in ((op.a, op.k, k), (op.b, b_span, b_cols)):
                 _require_whole_blocks(action.context.shape, ref, columns, count, env)
-            self._require_ascending(machine, i, action, op, rows, cols, k)
+            self._require_order(machine, i, action, (rows, cols, k))
             a = self._operand(machine, i, action, op.a, rows, k, touches)
             b = self._operand(machine, i, action, op.b, b_rows, b_cols, touches)
             if op.dst.name in (op.a.name, op.b.name):
                 raise Fault("misuse: a product reads its own destination")
             old = self._operand(machine, i, action, op.dst, rows, cols, touches)
             _, added = self.laws.product(("r", "k"), a, ("c", "k") if op.transposed else ("k", "c"), b, "k")
-            sums = summed(op, old["number"], a["number"], b["number"]) if exact else old["number"] + added["number"]
-            values = self.laws.function("add", [old, added], sums)
+            total = summed(op, old["number"], a["number"], b["number"]) if exact else old["number"] + added["number"]
+            values = self.laws.function("add", [old, added], total)
         box = _box(slot, op.dst.row.evaluate(env), rows, op.dst.col.evaluate(env), cols)
         _require_integers(values["number"], slot.dtype, op.dst.name)
         box.write(held(values, slot.dtype) if exact else values)
         return [*touches, (box.space, box.covered, True, -1)]
 
-    def _require_ascending(
-        self, machine: Machine, i: int, action: Action, op: MatmulTiles, rows: int, cols: int, k: int
-    ) -> None:
-        """A sum takes its terms in ascending k (docs/ir.md, Sums), by the tensor that `a` or else `b` was loaded from;
-        where both were computed nothing is known.
-        """
-        found = self._first_k(machine, i, action, op)
-        if found is None or not k:
-            return
-        formal, first = found
-        slot, env = self._buffer(machine, i, action.context, op.dst.name, written=True), action.env
-        sums = self.summed.setdefault((machine.tasks[i].site, action.context.shape.name, op.dst.name), {})
-        last = sums.setdefault(formal, np.full((len(slot.rows), slot.width), -1))
-        row, col = op.dst.row.evaluate(env), op.dst.col.evaluate(env)
-        part = last[max(row, 0) : row + rows, max(col, 0) : col + cols]
-        if (part >= first).any():
-            raise Fault(f"wrong order: {op.dst.name} adds k = {first} of {formal} after k = {part.max()}")
-        part[...] = first + k - 1
-
-    def _first_k(self, machine: Machine, i: int, action: Action, op: MatmulTiles) -> tuple[str, int] | None:
-        """The tensor that an operand was loaded from, and the index along k of the first element that is read."""
-        a, b = (self._buffer(machine, i, action.context, ref.name) for ref in (op.a, op.b))
-        if a.origin is not None:
-            return a.formal, a.origin[0][-1] + op.a.col.evaluate(action.env)
-        if b.origin is None or (not op.transposed and b.origin[1] < 0):
-            return None
-        starts, row = b.origin
-        if op.transposed:
-            return b.formal, starts[-1] + op.b.col.evaluate(action.env)
-        return b.formal, starts[row] + op.b.row.evaluate(action.env)
+    def _require_order(self, machine: Machine, i: int, action: Action, lengths: tuple[int, int, int]) -> None:
+        op, context = action.step.op, action.context
+        a, b = (self._buffer(machine, i, context, ref.name) for ref in (op.a, op.b))
+        new = sums.part_of(op, a, b, lengths, action.env)
+        if new is not None:
+            before = self.summed.setdefault((machine.tasks[i].site, context.shape.name, op.dst.name), [])
+            sums.add(before, new, op, context.shape.numerics.exact)
 
     def _forget(self, machine: Machine, i: int, action: Action, rows: int, cols: int) -> None:
         """What an op would have assigned, had its guard not been empty, is not there for those without that guard."""
@@ -371,9 +351,10 @@ class Effects:
         box = _box(slot, row, rows, col, cols)
         touches.append((box.space, box.covered, False, -1))
         out = self._through(slot.through, box.read(ref.name))
-        taken = dict(action.context.shape.numerics.operands).get(slot.formal)
-        rounds = taken and action.context.shape.numerics.exact and block_elements(taken) == 1
-        return held(out, taken) if rounds else out
+        if not action.context.shape.numerics.exact:
+            return out
+        taken = taken_as(action.context.shape, ref.name, slot.dtype)
+        return held(out, taken) if block_elements(taken) == 1 else out
 
     def _generic(self, machine: Machine, i: int, action: Action, rows: int, cols: int, touches: list) -> Cells:
         op, env = action.step.op, action.env
@@ -391,12 +372,15 @@ class Effects:
             touches.append((box.space, box.covered, False, -1))
             if not box.present()[r - r0, c - c0].all():
                 raise Fault(f"unwritten or garbled bytes: an op reads {at.name}")
-            return self._through(slot.through, box.space.value[box.cells[r - r0, c - c0]])
+            found = self._through(slot.through, box.space.value[box.cells[r - r0, c - c0]])
+            if slot.dtype == "i32" and at is not op.expr:
+                require_in_f32(found["number"], f"an element of {at.name}")
+            return found
 
         for node in walk(op.expr):
             if isinstance(node, At) and node.name in own:
                 _require_same_place(node, op, env, own[op.dst.name], rows, cols)
-        scope = Scope(self.laws, {"LV_GEN_ROW": rows, "LV_GEN_COL": cols}, env, read)
+        scope = Scope(self.laws, {"LV_GEN_ROW": rows, "LV_GEN_COL": cols}, env, read, single=True)
         return over(value_of(op.expr, scope), ("LV_GEN_ROW", "LV_GEN_COL"), (rows, cols))
 
 

@@ -19,6 +19,7 @@ from pavane.ir.program import (
     Instance,
     Load,
     Loop,
+    MatmulTiles,
     Post,
     Process,
     Program,
@@ -34,6 +35,7 @@ from pavane.ir.quasi import Quasi
 from pavane.ir.types import Const, Fill, Floats, Ints, block_elements, row_bytes
 from pavane.targets.descriptor import SpatialTarget
 from tests.oracle.chip import steps_of
+from tests.oracle.figures import counted
 from tests.oracle.spaces import Fault
 
 Site = tuple[int, int]
@@ -57,7 +59,7 @@ def require_contract(program: Program, target: SpatialTarget) -> None:
 def require_extents(program: Program, symbols: dict[str, int]) -> None:
     """Every tensor and formal has an element; what lasts from launch to launch keeps its extents."""
     for thing in (*program.tensors, *(f for s in program.shapes for f in s.formals)):
-        sizes = [e.evaluate(symbols) for e in thing.shape]
+        sizes = [counted(e, symbols) for e in thing.shape]
         if not sizes or min(sizes) < 1:
             raise Fault(f"misuse: {thing.name} is {sizes} large")
         if sizes[-1] % block_elements(thing.dtype):
@@ -136,9 +138,22 @@ def _shape(shape: Shape, target: SpatialTarget) -> None:
         for step in steps_of(process.body):
             _step(step, formals)
     _layout(shape, target)
+    _operands(shape)
     for counter in shape.counters:
         waiters = ((p.engine, p.rect) for p in shape.processes if _waits(tuple(steps_of(p.body)), counter.name))
         _waiters(counter, waiters, exactly=True)
+
+
+def _operands(shape: Shape) -> None:
+    """Types of operands are stated once: of formals that are loaded, of all that a product reads as they are."""
+    stated = [name for name, _ in shape.numerics.operands]
+    steps = [step for process in shape.processes for step in steps_of(process.body)]
+    ops = [step.op for step in steps if isinstance(step, Compute)]
+    loads = {(step.fifo, step.tensor) for step in steps if isinstance(step, Load)}
+    multiplied = {ref.name for op in ops if isinstance(op, MatmulTiles) for ref in (op.a, op.b)}
+    wanted = {name for fifo, name in loads if fifo in multiplied - {op.dst.name for op in ops}}
+    known = wanted <= set(stated) <= {name for _, name in loads} and (not stated or multiplied)
+    _misuse(known and len(set(stated)) == len(stated), f"{stated} are stated as operands of products")
 
 
 def _is_fill(fill: Fill) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pavane.ir.program import Instance, Loop, Process, Program, Rect, Run, Shape, Step
 from pavane.targets.descriptor import SpatialTarget
+from tests.oracle.figures import counted
 from tests.oracle.spaces import Fault
 
 MOST_STEPS = 30_000
@@ -116,7 +117,7 @@ def _unrolled(body: tuple, env: dict[str, int], left: list[int]) -> Iterator[tup
                 raise TooLarge("too many steps")
             yield node, env
             continue
-        for turn in range(node.extent.evaluate(env)):
+        for turn in range(counted(node.extent, env)):
             left[0] -= 1
             if left[0] < 0:
                 raise TooLarge("too many turns")

@@ -12,7 +12,8 @@ import numpy as np
 
 from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var
 from pavane.ir.quasi import Quasi
-from tests.oracle.cells import Cells, constants
+from tests.oracle.cells import CELL, Cells, constants
+from tests.oracle.figures import require_finite, require_in_f32
 from tests.oracle.laws import Laws
 from tests.oracle.spaces import Fault
 
@@ -22,21 +23,34 @@ RANGE = {"i8": (-128, 127), "i32": (-(2**31), 2**31 - 1)}
 
 
 class Scope:
-    """Extents of variables that range, values of those that are fixed, and how an operand is read at indices."""
+    """Extents of variables that range, values of those that are fixed, and how an operand is read at indices. `single`:
+    an engine computes in f32, whose numbers must be those that are meant (of a spec they are any).
+    """
 
-    def __init__(self, laws: Laws, extents: Mapping[str, int], fixed: Mapping[str, int], read: Read) -> None:
+    def __init__(
+        self, laws: Laws, extents: Mapping[str, int], fixed: Mapping[str, int], read: Read, single: bool = False
+    ) -> None:
         self.laws = laws
         self.extents = dict(extents)
         self.fixed = dict(fixed)
         self.read = read
+        self.single = single
+
+    def within(self, extents: Mapping[str, int], fixed: Mapping[str, int]) -> Scope:
+        """With other variables."""
+        return Scope(self.laws, extents, fixed, self.read, self.single)
 
 
 def value_of(expr: Expr, scope: Scope) -> Labelled:
     """The value over the variables it depends on."""
     if isinstance(expr, Const):
+        if scope.single:
+            require_finite(expr.value, "f32", "a constant")
         return (), constants(expr.value)
     if isinstance(expr, Var):
         names, values = index_of(expr.value, scope)
+        if scope.single:
+            require_in_f32(values.astype(float), str(expr.value))
         return names, constants(values)
     if isinstance(expr, At):
         return _element(expr, scope)
@@ -107,11 +121,15 @@ def _number_of(expr: Fn, args: list[np.ndarray]) -> np.ndarray:
 
 
 def _reduce(expr: Reduce, scope: Scope) -> Labelled:
-    extent = int(index_of(expr.extent, Scope(scope.laws, {}, scope.fixed, scope.read))[1])
-    inner = Scope(scope.laws, {**scope.extents, expr.var: extent}, scope.fixed, scope.read)
-    inner.fixed.pop(expr.var, None)
-    if expr.kind == "MAX" and extent < 1:
-        raise Fault("a MAX of nothing")
+    names, extents = index_of(expr.extent, scope)
+    if names:
+        return _apart(expr, names, scope)
+    extent = int(extents)
+    if extent < 1:
+        if expr.kind == "MAX":
+            raise Fault("a MAX of nothing")
+        return (), constants(0.0)
+    inner = scope.within({**scope.extents, expr.var: extent}, {v: x for v, x in scope.fixed.items() if v != expr.var})
     body = expr.body
     if expr.kind == "SUM" and isinstance(body, Fn) and body.op == "mul":
         (left, a), (right, b) = (value_of(x, inner) for x in body.args)
@@ -119,8 +137,20 @@ def _reduce(expr: Reduce, scope: Scope) -> Labelled:
             return scope.laws.product(left, a, right, b, expr.var)
     names, values = value_of(body, inner)
     keep = tuple(n for n in names if n != expr.var)
-    full = over((names, values), (*keep, expr.var), (*(inner.extents[n] for n in keep), max(extent, 0)))
+    full = over((names, values), (*keep, expr.var), (*(inner.extents[n] for n in keep), extent))
     return keep, scope.laws.total(full) if expr.kind == "SUM" else scope.laws.greatest(full)
+
+
+def _apart(expr: Reduce, names: tuple[str, ...], scope: Scope) -> Labelled:
+    """A reduction whose extent depends on variables that range: by itself at each of their points."""
+    others = {name: extent for name, extent in scope.extents.items() if name not in names}
+    sizes = tuple(scope.extents[name] for name in names)
+    points = (dict(zip(names, point, strict=True)) for point in np.ndindex(sizes))
+    found = [_reduce(expr, scope.within(others, {**scope.fixed, **point})) for point in points]
+    rest = tuple(dict.fromkeys(name for have, _ in found for name in have))
+    shape = tuple(others[name] for name in rest)
+    values = [over(value, rest, shape) for value in found] or [np.zeros((0, *shape), CELL)]
+    return (*names, *rest), np.stack(values).reshape(*sizes, *shape)
 
 
 def half_away(x: np.ndarray) -> np.ndarray:

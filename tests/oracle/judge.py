@@ -18,6 +18,7 @@ from tests.oracle.compute import Effects
 from tests.oracle.contract import require_contract, require_extents
 from tests.oracle.data import Draw, Integers, fill, first_data, lay_weights_on_sites
 from tests.oracle.expand import MOST_STEPS, Task, TooLarge, tasks_of
+from tests.oracle.figures import Counting
 from tests.oracle.homes import require_homes
 from tests.oracle.laws import Laws
 from tests.oracle.machine import Machine
@@ -108,6 +109,7 @@ def _run(
         fill(program, machine.effects, data, now, draw)
         machine.forget_copies()
         machine.effects.expect(now, expectations(meant, data, now, laws, machine.effects.rounds))
+        _require_counted(tasks, now)
         machine.launch(tasks, _rounds(), numbers=True)
         machine.effects.require_all_stored()
         _require_transitions(program, machine.effects, now)
@@ -125,6 +127,15 @@ def _run(
         again.launch(first, policy, numbers=False)
     if machine.early:
         raise Fault(machine.early)
+
+
+def _require_counted(tasks: list[Task], symbols: Symbols) -> None:
+    """No index that an engine counts passes 64 bits."""
+    counting = Counting(symbols)
+    for task in tasks:
+        for action in task.actions:
+            if not isinstance(action.step, str):
+                counting.look(action.step, action.env)
 
 
 def _same(machine: Machine, space: Space) -> Space:

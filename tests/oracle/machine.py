@@ -123,6 +123,14 @@ def _filled_by(step: Step | str) -> str:
     return step.fifo if isinstance(step, Load) else step.op.dst.name if isinstance(step, Compute) else ""
 
 
+def _filled_elsewhere(fifo: Fifo, context: Context) -> bool:
+    """Does another site send what a process's slots hold?"""
+    if any(_filled_by(step) == fifo.name for step in steps_of(context.process.body)):
+        return False
+    every = (step for process in context.shape.processes for step in steps_of(process.body))
+    return any(isinstance(step, Send) and step.fifo == fifo.name for step in every)
+
+
 class Machine:
     """All state of a run. `launch` runs one epoch under a policy that picks among the tasks that may go on."""
 
@@ -317,11 +325,11 @@ class Machine:
         queue.reserved, queue.filled = True, False
         if queue.pushed >= queue.fifo.depth:
             self._join(i, queue.pop_clocks[queue.pushed - queue.fifo.depth])
-        slot, steps = queue.filling, steps_of(action.context.process.body)
+        slot = queue.filling
         slot.origin, slot.formal, slot.shown, slot.through = None, "", [0] * len(slot.rows), []
         if slot.alias:
             slot.rows = [None] * len(slot.rows)
-        elif all(_filled_by(each) != queue.fifo.name for each in steps):
+        elif _filled_elsewhere(queue.fifo, action.context):
             self._note_or_replay(i, action, lambda: self._begun(queue))
         self._flag(i, queue, write=True)
 
@@ -350,7 +358,7 @@ class Machine:
             raise Fault(f"multicast: {who} hands over a slot of {queue.fifo.name} that nothing was put into")
         self._require_ended(i, queue.fifo.name, (Load, Send))
         self._flag(i, queue, write=True)
-        if not queue.filling.alias:
+        if queue.filled and not queue.filling.alias:
             self._note_or_replay(i, action, lambda: [(*row, True, -1) for row in _whole_rows(queue.filling)])
         queue.reserved = False
         queue.pushed += 1
