@@ -32,8 +32,8 @@ from pavane.targets.descriptor import SpatialTarget, target_digest
 VERSION = 1
 MAGIC = b"pavane "
 HEADER_BYTES = 128
-MAX_FILE_BYTES = 64 << 20
-MAX_CONTENT_BYTES = 64 << 20
+MAX_FILE_BYTES = 32 << 20
+MAX_CONTENT_BYTES = 32 << 20  # a model of 126 layers, the most that is public, has 16 MB on the chip that takes most
 _COMPRESSION = 6
 
 
@@ -93,8 +93,16 @@ def write_artefact(path: Path | str, artefact: Artefact) -> None:
 
 
 def artefact_bytes(artefact: Artefact) -> bytes:
-    """The bytes of the file."""
+    """The bytes of the file. Raises FileReject where `read_artefact` would refuse them."""
     content = canonical_bytes(artefact)
+    if len(content) > MAX_CONTENT_BYTES:
+        raise FileReject(
+            "the program is too big for a file",
+            where=artefact.program.name,
+            needed=f"{len(content)} bytes",
+            available=f"{MAX_CONTENT_BYTES} bytes",
+            remedy="a model with fewer layers",
+        )
     line = MAGIC + f"{VERSION} {hashlib.sha256(content).hexdigest()}\n".encode()
     return line + zlib.compress(content, _COMPRESSION)
 
@@ -133,7 +141,7 @@ def parse_artefact(data: bytes, path: Path | str = "") -> Artefact:
     except TargetReject as error:
         raise _refusal(path, f"the file's chip contradicts itself ({'; '.join(error.terms)})", "a chip") from error
     if artefact.program.target_digest != target_digest(artefact.target):
-        raise _refusal(path, "the file holds another chip than its program is for", artefact.program.target)
+        raise _refusal(path, "the file holds another chip than its program is for", "the program's chip")
     return artefact
 
 

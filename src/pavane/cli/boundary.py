@@ -22,6 +22,7 @@ from pavane.reject import SpatialReject
 INTERRUPTED = 130
 READER_GONE = 141
 MOST_TERMS = 12
+MOST_CHARACTERS = 1000  # of a part of a message
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UsageError: Any = typer.BadParameter.__base__  # a line that cannot be: typer's own name for this kind is not public
 
@@ -71,17 +72,21 @@ def _ended(reject: SpatialReject) -> typer.Exit:
 
 
 def paragraph(reject: SpatialReject) -> str:
-    """The message, its terms cut where they are too many to be read."""
-    if len(reject.terms) <= MOST_TERMS:
-        return str(reject)
-    kept = (*reject.terms[:MOST_TERMS], f"and {len(reject.terms) - MOST_TERMS} more")
+    """The message, cut where its terms are too many, or what it quotes of a file too long, to be read."""
+    kept = reject.terms[:MOST_TERMS]
+    more = len(reject.terms) - len(kept)
     return str(
         SpatialReject(
-            reject.what,
-            where=reject.where,
-            needed=reject.needed,
-            available=reject.available,
-            terms=kept,
-            remedy=reject.remedy,
+            _cut(reject.what),
+            where=_cut(reject.where),
+            needed=_cut(reject.needed),
+            available=_cut(reject.available),
+            terms=(*map(_cut, kept), *([f"and {more} more"] if more else [])),
+            remedy=_cut(reject.remedy),
         )
     )
+
+
+def _cut(text: str) -> str:
+    more = len(text) - MOST_CHARACTERS
+    return f"{text[:MOST_CHARACTERS]}... (and {more:,} characters more)" if more > 0 else text

@@ -9,14 +9,14 @@ from pavane.cli.files import ProgramFile
 def check(file: ProgramFile) -> None:
     """Have the checker judge a program.
 
-    Says what each obligation established; exit code 7 where one is broken.
+    Says for which chip, and what each obligation established; exit code 7 where one is broken.
     """
     from pavane.artefact import read_artefact
-    from pavane.report.certificate import certificate_lines, report_lines
+    from pavane.report.certificate import certificate_lines, chip_lines, report_lines
     from pavane.verify.check import accepted, examine
 
     artefact = read_artefact(file)
     report = examine(artefact.program, artefact.target)
     head = () if report.refusals else certificate_lines(artefact.program)
-    show_text("\n".join((*head, *report_lines(report))) + "\n")
+    show_text("\n".join((*head, *chip_lines(artefact.target), *report_lines(report))) + "\n")
     accepted(report)

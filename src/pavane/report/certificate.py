@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from pavane.ir.program import Do, Program, Turns
 from pavane.ir.walk import leaves
+from pavane.targets.descriptor import SpatialTarget, target_digest
+from pavane.targets.host import MAX_CORES
+from pavane.targets.load import load_target, target_names
 from pavane.verify.check import OBLIGATIONS, Fact, Report
 
 
@@ -24,6 +27,30 @@ def certificate_lines(program: Program) -> tuple[str, ...]:
         f"  reference schedules of {_count(sum(_turns(s.schedule) for s in program.certificate.schedules), 'loop')}",
         f"  exact to the bit: {', '.join(claims) if claims else 'no section'}; same bits on any number of workers",
     )
+
+
+def chip_lines(target: SpatialTarget) -> tuple[str, ...]:
+    """The digest of a file's own chip, and whether it is the chip that Pavane knows by that name."""
+    digest = target_digest(target)
+    if target.name not in target_names():
+        return (
+            f"chip {target.name}, digest {digest}",
+            "  its figures are the file's: Pavane knows no chip of that name",
+        )
+    known = target_digest(_known(target))
+    if digest == known:
+        return (f"chip {target.name}, digest {digest}, as Pavane knows it",)
+    on = " of this machine" if target.name == "host" else ""
+    return (
+        f"chip {target.name}, digest {digest}",
+        f"  NOT the {target.name}{on} that Pavane knows, whose digest is {known}: all below is of the file's chip",
+    )
+
+
+def _known(target: SpatialTarget) -> SpatialTarget:
+    """Pavane's own chip of that name; `host` with as many cores, where it can have them."""
+    cores = min(target.grid.width, MAX_CORES) if target.name == "host" else None
+    return load_target(target.name, cores)
 
 
 def report_lines(report: Report) -> tuple[str, ...]:

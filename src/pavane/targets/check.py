@@ -13,16 +13,27 @@ from pavane.targets.rectangle import largest_rectangle
 
 _MOST = 1 << 44
 _MOST_SIDE, _MOST_CHANNELS, _MOST_LANES = 1024, 1024, 1024
+_MOST_ENGINES, _MOST_MODES = 64, 256
 
 
 def check_target(target: SpatialTarget) -> SpatialTarget:
     """Return the descriptor, or raise TargetReject with every contradiction."""
-    faults = [fault for rule in _RULES for fault in rule(target)]
+    faults = list(_lists(target)) or [fault for rule in _RULES for fault in rule(target)]
     if faults:
         raise TargetReject(
             f"the descriptor of {target.name!r} contradicts itself", terms=faults, remedy="correct those figures"
         )
     return target
+
+
+def _lists(target: SpatialTarget) -> Iterator[str]:
+    """The other rules compare all of one list with all of another."""
+    if len(target.engines) > _MOST_ENGINES:
+        yield f"{len(target.engines)} engines: at most {_MOST_ENGINES}"
+    if any(len(engine.matrix) > _MOST_MODES for engine in target.engines):
+        yield f"an engine has more than {_MOST_MODES} matrix modes"
+    if len(target.dram.adjacent) > _MOST_CHANNELS:
+        yield f"dram.adjacent names {len(target.dram.adjacent)} sites: at most {_MOST_CHANNELS}"
 
 
 def _positive_figures(target: SpatialTarget) -> Iterator[str]:
@@ -59,8 +70,9 @@ def _positive_figures(target: SpatialTarget) -> Iterator[str]:
 
 
 def _name(target: SpatialTarget) -> Iterator[str]:
-    if not target.name.strip() or not target.name.isprintable() or len(target.name) > 200:
-        yield "the name must be 1 to 200 printable characters"
+    for what, name in (("the", target.name), *(("an engine's", engine.name) for engine in target.engines)):
+        if not name.strip() or not name.isprintable() or len(name) > 200:
+            yield f"{what} name must be 1 to 200 printable characters"
 
 
 def _no_giants(target: SpatialTarget) -> Iterator[str]:

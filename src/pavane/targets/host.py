@@ -26,7 +26,7 @@ from pavane.targets.descriptor import (
 )
 
 _SITE_BYTES = 4 << 20  # working buffers live in ordinary memory; this bounds them so that they stay in the caches
-_MAX_CORES = 256
+MAX_CORES = 256
 
 
 def available_cores() -> int:
@@ -39,7 +39,7 @@ def available_cores() -> int:
 def host_target(cores: int | None = None) -> SpatialTarget:
     """The descriptor of this machine with `cores` sites (default: all that the process may use)."""
     count = available_cores() if cores is None else cores
-    if type(count) is not int or not 1 <= count <= _MAX_CORES:
+    if type(count) is not int or not 1 <= count <= MAX_CORES:
         raise ArgumentReject(
             f"the target host cannot have {count!r} cores",
             needed="1 to 256 cores",

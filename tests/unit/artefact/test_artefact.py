@@ -125,6 +125,14 @@ def test_a_bomb_is_refused_before_it_unpacks(monkeypatch):
         parse_artefact(packed(b" " * 100_000))
 
 
+def test_what_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("pavane.artefact.MAX_CONTENT_BYTES", 1000)
+    with pytest.raises(FileReject, match="too big for a file") as caught:
+        write_artefact(tmp_path / "a.pavane", ARTEFACT)
+    assert caught.value.available == "1000 bytes"
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_big_file_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("pavane.artefact.MAX_FILE_BYTES", 10)
     write_artefact(tmp_path / "a.pavane", ARTEFACT)

@@ -66,6 +66,14 @@ def test_many_terms_are_cut():
     assert "term 12" not in paragraph(error)
 
 
+@pytest.mark.parametrize("part", ["what", "where", "available", "terms", "remedy"])
+def test_long_quotations_are_cut(part):
+    parts = {"what": "broken", "needed": "this", part: ["x" * 1_000_000] if part == "terms" else "x" * 1_000_000}
+    said = paragraph(reject.ProgramReject(**parts))
+    assert "x" * 1000 + "... (and 999,000 characters more)" in said
+    assert len(said) < 1200
+
+
 @pytest.mark.parametrize("text", ["[red]brackets[/red]", "a" * 500, "zwölf €"])
 def test_words_come_out_as_they_are(text):
     result = CliRunner().invoke(app_that_raises(reject.FileReject(text)), ["fail"])

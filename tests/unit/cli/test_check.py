@@ -10,6 +10,8 @@ from pavane.artefact import Artefact, write_artefact
 from pavane.cli.main import app
 from pavane.ir.quasi import quasi
 from pavane.passes.verify import verify
+from pavane.report.certificate import chip_lines
+from pavane.targets.descriptor import target_digest
 from pavane.targets.load import load_target
 from pavane.verify.check import OBLIGATIONS
 from tests.building import site
@@ -84,3 +86,34 @@ def test_what_cannot_be_examined_is_refused_with_the_same_code(checked, change, 
     assert result.exit_code == 7
     assert says in result.stderr
     assert result.stdout == ""
+
+
+BIGGER = replace(TOY, memory=replace(TOY.memory, bytes=2 * TOY.memory.bytes))
+
+
+@pytest.mark.parametrize(
+    ("chip", "says"),
+    [
+        (TOY, f"chip toy, digest {target_digest(TOY)}, as Pavane knows it"),
+        (BIGGER, f"NOT the toy that Pavane knows, whose digest is {target_digest(TOY)}"),
+        (replace(BIGGER, name="mine"), "its figures are the file's: Pavane knows no chip of that name"),
+        (replace(TOY, name="toy.toml"), "Pavane knows no chip of that name"),
+        (load_target("host", cores=2), "as Pavane knows it"),
+        (replace(load_target("host", cores=2), clock_hz=1), "NOT the host of this machine that Pavane knows"),
+        (replace(TOY, name="host", grid=replace(TOY.grid, width=1000)), "NOT the host of this machine"),
+    ],
+    ids=["known", "twice the memory", "its own name", "a path", "this machine", "another clock", "too wide a host"],
+)
+def test_the_chip_is_told_from_the_one_of_that_name(chip, says):
+    lines = chip_lines(chip)
+    assert target_digest(chip) in lines[0]
+    assert says in "\n".join(lines)
+
+
+def test_a_file_for_a_chip_that_only_says_it_is_toy(tmp_path):
+    write_artefact(tmp_path / "a.pavane", Artefact(verify(matmul_multicast(BIGGER), BIGGER), BIGGER))
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "a.pavane")])
+    assert result.exit_code == 0, result.output
+    assert f"chip toy, digest {target_digest(BIGGER)}" in result.stdout.splitlines()
+    assert "NOT the toy that Pavane knows" in result.stdout
+    assert "accepted: matmul" in result.stdout

@@ -140,6 +140,10 @@ CONTRADICTIONS = (
     ("more tiles than half", with_engine(2, full_register_tiles=4, pack_bytes_per_cycle=8)),
     ("more tiles than half", with_engine(2, register_tiles=0, full_register_tiles=4, pack_bytes_per_cycle=8)),
     ("more tiles than half", with_engine(2, register_tiles_16_bit=9, full_register_tiles=8, pack_bytes_per_cycle=8)),
+    ("an engine's name must be", with_engine(0, name="a" * 201)),
+    ("65 engines: at most 64", replace(TOY, engines=(TOY.engines * 17)[:65])),
+    ("more than 256 matrix modes", with_engine(2, matrix=TOY.engines[2].matrix * 200)),
+    ("names 1025 sites: at most 1024", replace(TOY, dram=replace(TOY.dram, adjacent=((0, 0),) * 1025))),
     ("names (2, 0), which is no site of 2 x 2", replace(TOY, grid=replace(TOY.grid, missing=((2, 0),)))),
 )  # fmt: skip
 
