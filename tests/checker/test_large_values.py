@@ -156,9 +156,45 @@ def test_numbers_of_a_sum_are_bounded_by_its_terms():
         k = GEN_K if col == COL else "k0"
         return fn("add", x, Reduce("SUM", k, S + 1, Var(quasi(k) * 2)))
 
-    e.accepted(program(whole(ROWS), 1 << 23, map_), HOST)
+    e.accepted(program(whole(ROWS), 2895, map_), HOST)  # 2896 terms of at most 2 * 2895: below 2**24
     with pytest.raises(NumericsRefused, match="may not hold every value exactly"):
-        e.accepted(program(whole(ROWS), (1 << 23) + 1, map_), HOST)
+        e.accepted(program(whole(ROWS), 2896, map_), HOST)
+
+
+# What is computed of whole numbers: for the greatest s that is right, and for one that is not.
+COMPUTED = {
+    "a product": (lambda c: fn("eq", fn("mul", Var(S + c), Var(S + 1)), fn("mul", Var(S), Var(S + 1))), 4080, 4097),
+    "a multiple": (lambda c: fn("le", fn("mul", Var(S + c), 9.0), fn("mul", Var(S), 9.0)), 1_864_100, 1_864_200),
+    "a sum": (lambda c: fn("le", fn("add", Var(S), Var(c)), Var(S)), (1 << 24) - 15, (1 << 24) - 14),
+    "a difference": (lambda c: fn("eq", fn("sub", Var(S), Var(c * -1)), Var(S)), (1 << 24) - 15, (1 << 24) - 14),
+}
+
+
+@pytest.mark.parametrize("what", COMPUTED)
+def test_what_is_computed_of_whole_numbers(what):
+    make, held, beyond = COMPUTED[what]
+
+    def map_(x: Expr, col: str) -> Expr:
+        return fn("mul", x, make(quasi(col)))
+
+    made = program(whole(ROWS), held, map_)
+    e.accepted(made, HOST)
+    assert np.array_equal(launched(made, held), ELEMENTS * (np.arange(COLS) == 0))
+    with pytest.raises(NumericsRefused, match="may not hold every value exactly"):
+        e.accepted(program(whole(ROWS), beyond, map_), HOST)
+
+
+@pytest.mark.parametrize("constant", [float((1 << 24) + 1), 5.0000000001, -3.00000001])
+def test_a_constant_that_would_be_another_whole_number(constant):
+    def compared(value: float) -> Program:
+        return program(whole(ROWS), 9, lambda x, col: fn("mul", x, fn("lt", Var(quasi(col) - 8), value)))
+
+    with pytest.raises(NumericsRefused, match=r"the constant .* in f32"):
+        e.accepted(compared(constant), HOST)
+    for value in (min(round(constant), 1 << 24), 0.1, -1e30):
+        made = compared(float(value))
+        e.accepted(made, HOST)
+        assert np.array_equal(launched(made, 0), ELEMENTS * (np.arange(COLS) - 8 < value))
 
 
 def is_largest(x: Expr, col: str) -> Expr:

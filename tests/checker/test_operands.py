@@ -4,6 +4,7 @@ the types that are stated for what is loaded.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -37,6 +38,7 @@ from pavane.ir.program import (
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import Fill, Floats, Ints
 from pavane.reject import MeaningRefused, NumericsRefused
+from pavane.sim.simulator import Simulator
 from pavane.targets.descriptor import SpatialTarget
 from tests.building import COL, ROW, Body, K, S, one_section, read, rect, shape_of, span, whole, window, write
 from tests.checker.editing import accepted
@@ -197,6 +199,54 @@ def test_two_sums_are_not_added_up_in_turns():
         accepted(two_sums((True, True), 128, exact=False, mixed=True), target)
     with pytest.raises(NumericsRefused, match="may not hold every value exactly"):
         accepted(two_sums((True, True), 129, mixed=True), target)
+
+
+def blocks_and_sums(size: int, order: str) -> Program:
+    """O = SUM(t < 4, k < 2) C . B + SUM(k < 5) A . B in one carry; the second `size` terms a turn of a loop over t, in
+    which the first adds two (`order`: "CA", "AC", or "apart": in a loop before it).
+    """
+    given = {name: ((N, N), "f32", Floats()) for name in "ABC"}
+    slots = {f"f{name}": (N, N, "f32") for name in given}
+    terms = {"A": (span(size * K, size, 5), size * K), "C": (whole(2), 2 * K)}
+    adds = {
+        name: MatmulTiles(Ref("c"), Ref(f"f{name}", col=k), Ref("fB", row=k), False, whole(N), whole(N), of, Tree())
+        for name, (of, k) in terms.items()
+    }
+    turns = [tuple(Compute(adds[name]) for name in turn) for turn in (("C", "A") if order == "apart" else (order,))]
+    body = (
+        *(step for name in given for step in (*read(f"f{name}", name, SQUARE), Front(f"f{name}"))), Init("c"),
+        *(Loop("LV_KBLOCK", quasi(4), turn) for turn in turns), *(Pop(slot) for slot in slots),
+        Reserve("fO"), Compute(Generic(Ref("fO"), at("c", ROW, COL), whole(N), whole(N))), Push("fO"),
+    )  # fmt: skip
+    k = 2 * quasi("k0") + quasi("k1")
+    pairs = Reduce("SUM", "k1", quasi(2), fn("mul", at("C", "i0", k), at("B", k, "i1")))
+    sums = [Reduce("SUM", "k0", quasi(4), pairs)]
+    sums.append(Reduce("SUM", "k2", quasi(5), fn("mul", at("A", "i0", "k2"), at("B", "k2", "i1"))))
+    spec = fn("add", *(sums[::-1] if order == "AC" else sums))
+    numerics = Numerics(operands=tuple((name, "f32") for name in "ABC"))
+    return on_one_site(CHIP, body, given, spec, slots, (Carry("c", N, N, "f32", address=1 << 15),), numerics)
+
+
+def bits_of(made: Program) -> bytes:
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal((N, N)).astype(np.float32) for name in "abc"}
+    return Simulator(made, CHIP, {}, timing=False).launch({}, given).outputs["o"].tobytes()
+
+
+@pytest.mark.parametrize("order", ["CA", "AC"])
+def test_a_sum_in_blocks_is_alone_in_its_loop(order):
+    """Also where what is added in every turn is a whole sum each time, before a block or after it."""
+    assert bits_of(blocks_and_sums(2, order)) != bits_of(blocks_and_sums(3, order))
+    for size in (2, 3):
+        with pytest.raises(NumericsRefused, match="the plan would change their bits"):
+            accepted(blocks_and_sums(size, order), CHIP)
+
+
+def test_sums_in_loops_of_their_own_have_the_same_bits_in_any_blocks():
+    made = [blocks_and_sums(size, "apart") for size in (2, 3, 8)]
+    assert len({bits_of(one) for one in made}) == 1
+    for one in made:
+        accepted(one, CHIP)
 
 
 # --- operands in the types that are stated ----------------------------------------------------------------------------

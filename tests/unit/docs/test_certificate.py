@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pavane.ir.digest import canonical_bytes, graph_digest
@@ -68,6 +69,19 @@ def test_the_graph_digest_from_the_text(program):
         meant[shape["name"]] = _sha([formals, shape["spec"]])
     sections = [[meant[instance["shape"]], instance["bindings"]] for instance in tree["instances"]]
     assert _sha([tree["symbols"], tensors, sections]) == graph_digest(program)
+
+
+def test_a_file_that_states_defaults_is_the_same_program():
+    tree = _text(PROGRAM)
+    for tensor in tree["tensors"]:
+        tensor.setdefault("fill", {"type": "floats"})
+        tensor |= {"home": "dram", "transition": None, "shard_bytes": 0}
+    for shape in tree["shapes"]:
+        shape["carries"] = [{"initial": -0.0, "cut": False} | carry for carry in shape["carries"]]
+        shape["counters"] = [{"kind": "MONOTONE", "ahead": 0} | counter for counter in shape["counters"]]
+    stated = msgspec.json.decode(json.dumps(tree), type=Program)
+    assert canonical_bytes(stated) == canonical_bytes(PROGRAM)
+    assert check(stated, TOY).digest == PROGRAM.certificate.program
 
 
 def test_limits():

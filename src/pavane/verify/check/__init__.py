@@ -96,9 +96,8 @@ def check_part(program: Program, target: SpatialTarget) -> Report:
     is taken as given. A part that reads them is no program: `check` refuses it, and so does every engine.
     """
     if len(program.instances) != 1:
-        raise OutsideFragment(
-            "a part is one section", where=program.name, needed="1", available=str(len(program.instances))
-        )
+        available = str(len(program.instances))
+        raise OutsideFragment("a part is one section", where=program.name, needed="1", available=available)
     return accepted(examine(program, target, part=True))
 
 
@@ -141,11 +140,8 @@ def examine(program: Program, target: SpatialTarget, part: bool = False) -> Repo
 def _certified(findings: _Findings, program: Program, target: SpatialTarget, digest: str) -> dict[str, ShapeSchedule]:
     """The certificate's schedules by shape; notes where it does not bind this program."""
     if program.target != target.name or program.target_digest != target_digest(target):
-        raise CertificateMismatch(
-            f"the program is for target {program.target!r} as it was then",
-            available=target.name,
-            remedy="compile it for this target",
-        )
+        what = f"the program is for target {program.target!r} as it was then"
+        raise CertificateMismatch(what, available=target.name, remedy="compile it for this target")
     certificate = program.certificate
     if certificate is None:
         raise CertificateMismatch("the program carries no certificate", where=program.name, remedy="run `verify` on it")
@@ -165,9 +161,8 @@ def _certified(findings: _Findings, program: Program, target: SpatialTarget, dig
             findings.refusals.append(mismatch)
     names = [schedule.shape for schedule in certificate.schedules]
     if sorted(names) != sorted(shape.name for shape in program.shapes):
-        raise CertificateMismatch(
-            "the certificate does not have one schedule for each shape", where=program.name, terms=names
-        )
+        what = "the certificate does not have one schedule for each shape"
+        raise CertificateMismatch(what, where=program.name, terms=names)
     return {schedule.shape: schedule for schedule in certificate.schedules}
 
 
@@ -242,14 +237,11 @@ def _check_program(
     """What holds between sections, each of which holds by itself."""
     if not findings.ask("capacity", program.name, lambda: _own_counters(program, target)):
         return
-    symbols = symbol_domain(program)
-    memory = findings.evidence(program.name, lambda: memory_of(program, symbols, target, part))
-    if memory is not None and findings.ask(
-        "bounds", program.name, lambda: bindings(program, sections, memory, symbols)
-    ):
-        findings.ask("capacity", program.name, lambda: homes(program, sections, memory, symbols, target))
-        findings.ask("capacity", program.name, lambda: channels(program, sections, memory, symbols, target))
-        findings.ask("order", program.name, lambda: program_order(program, sections, evidence, memory, symbols))
+    memory = findings.evidence(program.name, lambda: memory_of(program, sections, target, part))
+    if memory is not None and findings.ask("bounds", program.name, lambda: bindings(memory)):
+        findings.ask("capacity", program.name, lambda: homes(memory, target))
+        findings.ask("capacity", program.name, lambda: channels(memory, target))
+        findings.ask("order", program.name, lambda: program_order(memory, evidence, target))
 
 
 def _own_counters(program: Program, target: SpatialTarget) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pavane.ir.program import Front, Pop, Post, Push, Reserve, Wait
 from pavane.reject import BalanceRefused
 from pavane.verify.check.abstract_run import AbstractRun
-from pavane.verify.check.boxes import area, box, common_part, overlaps
+from pavane.verify.check.boxes import area, box, clashing, common_part
 from pavane.verify.check.resident import token_nest
 from pavane.verify.check.section import Actor, Section
 
@@ -25,11 +25,8 @@ def balance(section: Section, run: AbstractRun) -> str:
     for name in section.counters:
         _counter(section, name)
     if run.unbalanced:
-        raise BalanceRefused(
-            "a turn of a loop does not leave FIFOs and counters as it found them",
-            where=section.where,
-            terms=run.unbalanced[:4],
-        )
+        what = "a turn of a loop does not leave FIFOs and counters as it found them"
+        raise BalanceRefused(what, where=section.where, terms=run.unbalanced[:4])
     return f"{len(section.fifos)} FIFOs, {run.turns} loops neutral"
 
 
@@ -39,17 +36,15 @@ def _ends(section: Section, name: str) -> None:
     if not pushers and not poppers:
         raise BalanceRefused("no process uses the FIFO", where=where)
     for actors, ends in ((pushers, "fill"), (poppers, "empty")):
-        _disjoint(actors, ends, where)
+        if both := clashing((actor.name, actor.box) for actor in actors):
+            raise BalanceRefused(f"{' and '.join(both)} both {ends} it on one site", where=where)
     if not _on_the_same_sites(pushers, poppers):
         raise BalanceRefused("the FIFO is filled on other sites than it is emptied on", where=where)
     nests = [(actor, _nest(actor, name, Reserve, Push, where)) for actor in pushers]
     nests += [(actor, _nest(actor, name, Front, Pop, where)) for actor in poppers]
     if len({nest for _, nest in nests}) > 1:
-        raise BalanceRefused(
-            "slots are handed over in another loop nest than they are taken",
-            where=where,
-            terms=[f"{actor.name}: {_worded(nest)}" for actor, nest in nests],
-        )
+        what = "slots are handed over in another loop nest than they are taken"
+        raise BalanceRefused(what, where=where, terms=[f"{actor.name}: {_worded(nest)}" for actor, nest in nests])
 
 
 def _nest(actor: Actor, name: str, opens: type, closes: type, where: str) -> tuple:
@@ -67,13 +62,6 @@ def _nest(actor: Actor, name: str, opens: type, closes: type, where: str) -> tup
 def _worded(nest: tuple) -> str:
     trees = ("once" if tree == "step" else f"{tree[0]}<{tree[1]}: {_worded(tree[2])}" for tree in nest)
     return ", ".join(trees) or "never"
-
-
-def _disjoint(actors: tuple[Actor, ...], what: str, where: str) -> None:
-    for i, actor in enumerate(actors):
-        for other in actors[i + 1 :]:
-            if overlaps(actor.box, other.box):
-                raise BalanceRefused(f"{actor.name} and {other.name} both {what} it on one site", where=where)
 
 
 def _on_the_same_sites(some: tuple[Actor, ...], others: tuple[Actor, ...]) -> bool:

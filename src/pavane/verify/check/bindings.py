@@ -9,18 +9,20 @@ same bytes).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property
+from itertools import chain, permutations
 
-from pavane.ir.program import Formal, Instance, Program, Tensor
+from pavane.ir.program import Formal, Program, Tensor
 from pavane.ir.quasi import Domain, Quasi, upper
 from pavane.ir.types import Const, Floats, Ints, block_elements, row_bytes
+from pavane.ir.walk import symbol_domain
 from pavane.reject import BoundsRefused, CapacityRefused, NumericsRefused, OrderRefused, OutsideFragment
 from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.inequalities import never_negative
 from pavane.verify.check.intervals import Interval, sharing
-from pavane.verify.check.scope import MAX_PAIRS
+from pavane.verify.check.scope import MAX_SHARING
 from pavane.verify.check.section import Section
 
 Place = tuple[str, int, int, str]
@@ -28,17 +30,45 @@ Place = tuple[str, int, int, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """Where every tensor stands, as (arena, first byte, end, dtype), and the places that share bytes with each place.
-    SCRATCH of one home is one arena; any other tensor is an arena of its own.
+    """A program's sections (by shape) and tensors: where every tensor stands, as (arena, first byte, end, dtype), and
+    the places that share bytes with each place. SCRATCH of one home is one arena; any other tensor is an arena of its
+    own.
 
     `part`: the program is one section of another; its SCRATCH has no places, and what it reads of SCRATCH and STATE
     is given.
     """
 
-    tensors: dict[str, Tensor]
+    program: Program
+    sections: dict[str, Section]
+    symbols: Domain
+    part: bool
     places: dict[str, Place]
     meeting: dict[Place, list[Place]]
-    part: bool = False
+
+    @cached_property
+    def bound(self) -> tuple[tuple[str, Section, list[tuple[Formal, Tensor]]], ...]:
+        """Every instance: where, its section, and each formal with its tensor."""
+        tensors = {t.name: t for t in self.program.tensors}
+        found = []
+        for number, instance in enumerate(self.program.instances):
+            section = self.sections[instance.shape]
+            pairs = [(section.formals[b.formal], tensors[b.tensor]) for b in instance.bindings]
+            found.append((f"section {number} ({instance.name or instance.shape})", section, pairs))
+        return tuple(found)
+
+    @property
+    def lasting(self) -> list[Tensor]:
+        """What lies beside the chip outside the arena."""
+        return [t for t in self.program.tensors if t.role != "SCRATCH" and t.home == "dram"]
+
+    @property
+    def arena_end(self) -> int:
+        """The bytes of the arena beside the chip."""
+        return max((end for arena, _, end, _ in self.places.values() if arena == "SCRATCH dram"), default=0)
+
+    def bytes_of(self, tensor: Tensor) -> int:
+        """The most that a tensor takes for any value of the symbols."""
+        return tensor_bytes(tensor, self.symbols)
 
     def share(self, one: str, other: str) -> bool:
         """Do two tensors share bytes?"""
@@ -46,17 +76,17 @@ class Memory:
         return arena == beside and start < high and low < end
 
 
-def memory_of(program: Program, symbols: Domain, target: SpatialTarget, part: bool) -> Memory:
+def memory_of(program: Program, sections: dict[str, Section], target: SpatialTarget, part: bool) -> Memory:
     """Lay out SCRATCH as the program says; refuse places that are missing, unaligned or beyond the chip's memory."""
-    tensors = {t.name: t for t in program.tensors}
+    symbols = symbol_domain(program)
     places = {t.name: _place(t, symbols, target, part) for t in program.tensors}
-    total = max((end for arena, _, end, _ in places.values() if arena == "SCRATCH dram"), default=0)
-    total += sum(tensor_bytes(t, symbols) for t in tensors.values() if t.role != "SCRATCH" and t.home == "dram")
+    memory = Memory(program, sections, symbols, part, places, _meeting(places.values(), program.name))
+    total = memory.arena_end + sum(map(memory.bytes_of, memory.lasting))
     if total > target.dram.bytes:
         raise CapacityRefused(
             "the tensors do not fit the memory", needed=f"{total} bytes", available=f"{target.dram.bytes} bytes"
         )
-    return Memory(tensors, places, _meeting(places.values(), program.name), part)
+    return memory
 
 
 def _meeting(places: Iterable[Place], where: str) -> dict[Place, list[Place]]:
@@ -67,8 +97,8 @@ def _meeting(places: Iterable[Place], where: str) -> dict[Place, list[Place]]:
         arenas.setdefault(place[0], []).append((place[1], place[2], place))
     pairs = chain.from_iterable(map(sharing, arenas.values()))
     for number, (one, other) in enumerate(pairs):
-        if number == MAX_PAIRS:
-            raise OutsideFragment("too many tensors share bytes", where=where, available=f"{MAX_PAIRS} pairs")
+        if number == MAX_SHARING:
+            raise OutsideFragment("too many tensors share bytes", where=where, available=f"{MAX_SHARING} pairs")
         found[one].append(other)
         found[other].append(one)
     return found
@@ -80,11 +110,8 @@ def _place(tensor: Tensor, symbols: Domain, target: SpatialTarget, part: bool) -
         return f"tensor {tensor.name}", 0, 1, tensor.dtype
     alignment = (target.dram if tensor.home == "dram" else target.memory).alignment_bytes
     if tensor.offset < 0 or tensor.offset % alignment:
-        raise CapacityRefused(
-            f"a SCRATCH tensor stands at byte {tensor.offset}",
-            where=f"tensor {tensor.name}",
-            needed=f"a multiple of {alignment} from 0 on",
-        )
+        what = f"a SCRATCH tensor stands at byte {tensor.offset}"
+        raise CapacityRefused(what, where=f"tensor {tensor.name}", needed=f"a multiple of {alignment} from 0 on")
     return f"SCRATCH {tensor.home}", tensor.offset, tensor.offset + tensor_bytes(tensor, symbols), tensor.dtype
 
 
@@ -94,24 +121,15 @@ def tensor_bytes(tensor: Tensor, symbols: Domain) -> int:
     return rows * row_bytes(tensor.dtype, upper(tensor.shape[-1], symbols))
 
 
-def bindings(program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain) -> str:
+def bindings(memory: Memory) -> str:
     """Refuse the first binding that is no legal view or no legal use."""
-    for number, instance in enumerate(program.instances):
-        where = f"section {number} ({instance.name or instance.shape})"
-        section = sections[instance.shape]
-        stored = {spec.out for spec in section.shape.spec}
-        for formal, tensor in bound(section, instance, memory):
-            _view(formal, tensor, symbols, f"{where}, {formal.name} = {tensor.name}")
-            if formal.name in stored and tensor.role in ("INPUT", "WEIGHT"):
+    for where, section, pairs in memory.bound:
+        for formal, tensor in pairs:
+            _view(formal, tensor, memory.symbols, f"{where}, {formal.name} = {tensor.name}")
+            if formal.name in section.specs and tensor.role in ("INPUT", "WEIGHT"):
                 raise OrderRefused(f"a section writes {tensor.role} memory", where=f"{where}, {formal.name}")
-        _apart(section, instance, memory, where)
-    return f"{len(program.instances)} sections bound"
-
-
-def bound(section: Section, instance: Instance, memory: Memory) -> Iterator[tuple[Formal, Tensor]]:
-    """Each formal of an instance with its tensor."""
-    for binding in instance.bindings:
-        yield section.formals[binding.formal], memory.tensors[binding.tensor]
+        _apart(section, pairs, memory, where)
+    return f"{len(memory.bound)} sections bound"
 
 
 def _view(formal: Formal, tensor: Tensor, symbols: Domain, where: str) -> None:
@@ -121,27 +139,17 @@ def _view(formal: Formal, tensor: Tensor, symbols: Domain, where: str) -> None:
         raise NumericsRefused("the section assumes values that the tensor does not promise", where=where)
     if formal.shape == tensor.shape:
         return
-    inner, whole = _inner(formal.shape), _inner(tensor.shape)
-    if inner is None or whole is None or (block_elements(formal.dtype) > 1 and formal.shape[-1] != tensor.shape[-1]):
+    needed, given = elements(formal.shape), elements(tensor.shape)
+    if needed is None or given is None or (block_elements(formal.dtype) > 1 and formal.shape[-1] != tensor.shape[-1]):
         raise BoundsRefused("a formal is no view of its tensor: only the first dimension may be symbolic", where=where)
-    if not never_negative(tensor.shape[0] * whole - formal.shape[0] * inner, symbols):
-        raise BoundsRefused(
-            "a formal has more elements than its tensor",
-            where=where,
-            needed=f"{formal.shape[0] * inner}",
-            available=f"{tensor.shape[0] * whole}",
-        )
-
-
-def _inner(shape: tuple[Quasi, ...]) -> int | None:
-    """Elements of a row of the first dimension, when constant."""
-    return math.prod(extent.const for extent in shape[1:]) if all(e.is_const for e in shape[1:]) else None
+    if not never_negative(given - needed, symbols):
+        what = "a formal has more elements than its tensor"
+        raise BoundsRefused(what, where=where, needed=f"{needed}", available=f"{given}")
 
 
 def elements(shape: tuple[Quasi, ...]) -> Quasi | None:
     """How many elements a shape has, when only its first extent is symbolic."""
-    inner = _inner(shape)
-    return None if inner is None else shape[0] * inner
+    return shape[0] * math.prod(e.const for e in shape[1:]) if all(e.is_const for e in shape[1:]) else None
 
 
 def _fill_holds(formal: Formal, tensor: Tensor) -> bool:
@@ -155,16 +163,8 @@ def _fill_holds(formal: Formal, tensor: Tensor) -> bool:
     return stated == tensor.fill or within
 
 
-def _apart(section: Section, instance: Instance, memory: Memory, where: str) -> None:
-    pairs = list(bound(section, instance, memory))
-    stored = {spec.out for spec in section.shape.spec}
-    for formal, tensor in pairs:
-        if formal.name not in stored:
-            continue
-        for other, beside in pairs:
-            if other is not formal and memory.share(tensor.name, beside.name):
-                raise OrderRefused(
-                    f"{formal.name} is written and shares bytes with {other.name}",
-                    where=where,
-                    terms=[tensor.name, beside.name],
-                )
+def _apart(section: Section, pairs: list[tuple[Formal, Tensor]], memory: Memory, where: str) -> None:
+    for (formal, tensor), (other, beside) in permutations(pairs, 2):
+        if formal.name in section.specs and memory.share(tensor.name, beside.name):
+            what = f"{formal.name} is written and shares bytes with {other.name}"
+            raise OrderRefused(what, where=where, terms=[tensor.name, beside.name])

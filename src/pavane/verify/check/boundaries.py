@@ -20,7 +20,7 @@ from pavane.verify.check.rounds import Walk, advance, ended, walk_of
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.standing import stands_on
 
-Orders = dict[tuple[str, frozenset[int]], Facts]
+OrderOf = Callable[[str, frozenset[int]], Facts]
 Begin = tuple[tuple[int, str, Clock], ...]  # the processes of a section that are on a class, with engines and clocks
 After = Callable[[Begin, int, frozenset[Point]], Clock]
 
@@ -45,26 +45,29 @@ def walk_program(
     """Run all sections in order on clocks and show `visit` every access; refuses workers and boundaries that do not
     fit. Rounds of the families `untold` tell nobody anything.
     """
-    walk, orders = walk_of(program, untold), Orders()
+    walk = walk_of(program, untold)
+    order_of = cache(lambda shape, present: facts(sections[shape], present))
     advance(walk)
     for number, instance in enumerate(program.instances):
-        _section(walk, orders, number, sections[instance.shape], visit)
+        _section(walk, order_of, number, sections[instance.shape], visit)
         advance(walk)
     ended(walk)
     return walk
 
 
-def _section(walk: Walk, orders: Orders, number: int, section: Section, visit: Callable[[Access], None]) -> None:
+def _section(walk: Walk, order_of: OrderOf, number: int, section: Section, visit: Callable[[Access], None]) -> None:
+    """Clocks of the processes of a section, class by class: at their first accesses, then at their ends."""
     runners = {actor.number: _runners(walk, number, section, actor) for actor in section.actors}
     after = cache(partial(_after, number))
     for place in walk.classes:
-        present = {
-            a.number: a.process.engine
-            for a in section.actors
-            if place.workers.get(a.process.engine) in runners[a.number]
-        }
-        if present:
-            _on_class(walk, orders, number, section, place, present, after, visit)
+        engines = ((a.number, a.process.engine) for a in section.actors)
+        present = [(a, engine) for a, engine in engines if place.workers.get(engine) in runners[a]]
+        order = order_of(section.shape.name, frozenset(a for a, _ in present))
+        begin = tuple((a, engine, walk.clocks[(place.number, engine)]) for a, engine in present)
+        for process, engine in present:
+            at = partial(_at, after, begin, order, process)
+            visit(Access(number, section, section.actors[process], place, walk.classes, at))
+            walk.clocks[(place.number, engine)] = at(END)
     for workers in runners.values():
         for worker in workers:
             walk.at[worker] += 1
@@ -88,32 +91,10 @@ def _runners(walk: Walk, number: int, section: Section, actor: Actor) -> tuple[i
         return tuple(found)
     if waiting:
         raise ProgressRefused("a boundary is never passed", where=where, terms=waiting)
+    what = "the process is not run once on each of its sites, after the sections before it"
     raise OrderRefused(
-        "the process is not run once on each of its sites, after the sections before it",
-        where=where,
-        needed=f"{whole} sites of engine {actor.process.engine}",
-        available=f"{covered}",
+        what, where=where, needed=f"{whole} sites of engine {actor.process.engine}", available=f"{covered}"
     )
-
-
-def _on_class(
-    walk: Walk,
-    orders: Orders,
-    number: int,
-    section: Section,
-    place: Class,
-    present: dict[int, str],
-    after: After,
-    visit: Callable[[Access], None],
-) -> None:
-    """Clocks of the processes of a section on one class: at their first accesses, then at their ends."""
-    key = (section.shape.name, frozenset(present))
-    order = orders[key] if key in orders else orders.setdefault(key, facts(section, key[1]))
-    begin = tuple((p, engine, walk.clocks[(place.number, engine)]) for p, engine in present.items())
-    for process, engine in present.items():
-        at = partial(_at, after, begin, order, process)
-        visit(Access(number, section, section.actors[process], place, walk.classes, at))
-        walk.clocks[(place.number, engine)] = at(END)
 
 
 def _at(after: After, begin: Begin, order: Facts, process: int, point: str) -> Clock:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from pavane.ir.expr import At, Indirect, walk
-from pavane.ir.program import Load, Reserve, Spec, Store
+from pavane.ir.program import Load, Reserve, Store
 from pavane.ir.quasi import Quasi, lower, quasi
 from pavane.ir.types import Ints, block_elements
 from pavane.reject import BoundsRefused
@@ -31,7 +31,10 @@ def bounds(section: Section, evidence: Evidence) -> str:
                 _window(section, actor, leaf)
                 windows += 1
     for spec in section.shape.spec:
-        _spec(section, spec)
+        for at in (node for node in walk(spec.expr) if isinstance(node, At)):
+            for start, extent in zip(at.index, section.formals[at.name].shape, strict=True):
+                if isinstance(start, Indirect):
+                    _indirect(section, start, extent, f"{section.where}, the spec of {spec.out}")
     for write in evidence.writes:
         _write(section, write)
     for read in evidence.reads:
@@ -50,34 +53,16 @@ def _window(section: Section, actor: Actor, leaf: Leaf) -> None:
         if isinstance(start, Indirect):
             _indirect(section, start, formal.shape[dimension], where)
         elif not never_negative(start, domain):
-            raise BoundsRefused(
-                f"the window may start before the tensor in dimension {dimension}",
-                where=where,
-                needed=f"{start} >= 0",
-                remedy="start windows at or after 0",
-            )
-    if block_elements(formal.dtype) > 1:
-        _blocks(step.window.start[-1], step.window.size[-1], formal.dtype, where)
-    if isinstance(step, Load) and fifo.kind == "ALIAS":
-        _bound_whole(actor, leaf, step, where)
-
-
-def _spec(section: Section, spec: Spec) -> None:
-    for node in walk(spec.expr):
-        if isinstance(node, At):
-            for start, extent in zip(node.index, section.formals[node.name].shape, strict=True):
-                if isinstance(start, Indirect):
-                    _indirect(section, start, extent, f"{section.where}, the spec of {spec.out}")
-
-
-def _bound_whole(actor: Actor, leaf: Leaf, step: Load, where: str) -> None:
-    """An alias has one address and one distance between rows: one load, beside its reserve."""
-    if all(leaf.path != reserve.path for reserve in actor.uses(Reserve, step.fifo)):
-        raise BoundsRefused(
-            f"the alias {step.fifo} is bound to several windows",
-            where=where,
-            remedy="a FIFO that holds its slots, or one load a slot",
-        )
+            what = f"the window may start before the tensor in dimension {dimension}"
+            raise BoundsRefused(what, where=where, needed=f"{start} >= 0", remedy="start windows at or after 0")
+    block, first, size = block_elements(formal.dtype), step.window.start[-1], step.window.size[-1]
+    if block > 1 and not (isinstance(first, Quasi) and aligned(first, block) and size % block == 0):
+        what = f"a window of {formal.dtype} does not begin and end at whole blocks of {block}"
+        raise BoundsRefused(what, where=where, needed=f"{first} +: {size}")
+    beside = any(leaf.path == reserve.path for reserve in actor.uses(Reserve, step.fifo))
+    if isinstance(step, Load) and fifo.kind == "ALIAS" and not beside:  # an alias has one address for a slot
+        what = f"the alias {step.fifo} is bound to several windows"
+        raise BoundsRefused(what, where=where, remedy="a FIFO that holds its slots, or one load a slot")
 
 
 def _indirect(section: Section, index: Indirect, extent: Quasi, where: str) -> None:
@@ -87,24 +72,11 @@ def _indirect(section: Section, index: Indirect, extent: Quasi, where: str) -> N
             f"{index.tensor} is not known to hold indices", where=where, remedy="an i32 formal with integers of a range"
         )
     if ids.fill.lo < index.lo or ids.fill.hi >= index.hi:
-        raise BoundsRefused(
-            f"an index of {index.tensor} may leave [{index.lo}, {index.hi})",
-            where=where,
-            needed=f"{ids.fill.lo} .. {ids.fill.hi}",
-        )
+        what = f"an index of {index.tensor} may leave [{index.lo}, {index.hi})"
+        raise BoundsRefused(what, where=where, needed=f"{ids.fill.lo} .. {ids.fill.hi}")
     if lower(extent, section.symbols) < index.hi:
         raise BoundsRefused(
             "an indirect index may pass the tensor's end", where=where, needed=f"{index.hi}", available=str(extent)
-        )
-
-
-def _blocks(start: object, size: int, dtype: str, where: str) -> None:
-    block = block_elements(dtype)
-    if not (isinstance(start, Quasi) and aligned(start, block) and size % block == 0):
-        raise BoundsRefused(
-            f"a window of {dtype} does not begin and end at whole blocks of {block}",
-            where=where,
-            needed=f"{start} +: {size}",
         )
 
 

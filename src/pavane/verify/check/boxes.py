@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 
 from pavane.ir.program import Rect
 from pavane.reject import OutsideFragment
@@ -34,6 +35,12 @@ def extent_of(boxes: Iterable[Box]) -> tuple[int, int]:
 def overlaps(a: Box, b: Box) -> bool:
     """Do two rectangles share a site?"""
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
+def clashing(placed: Iterable[tuple[str, Box]]) -> tuple[str, str] | None:
+    """The first two of some named rectangles that share a site."""
+    pairs = combinations(placed, 2)
+    return next(((name, other) for (name, edges), (other, beside) in pairs if overlaps(edges, beside)), None)
 
 
 def within(inner: Box, outer: Box) -> bool:

@@ -17,7 +17,7 @@ from pavane.ir.types import row_bytes
 from pavane.ir.walk import operands
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import Engine, EngineRole, SpatialTarget
-from pavane.verify.check.boxes import Box, box, overlaps, within
+from pavane.verify.check.boxes import box, clashing, within
 from pavane.verify.check.intervals import Interval
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.standing import standing
@@ -36,7 +36,9 @@ def capacity(section: Section, target: SpatialTarget) -> str:
     for actor in section.actors:
         _where(section, actor, target)
         _engine(section, actor, target)
-    _one_process_an_engine(section)
+    for engine in dict.fromkeys(actor.process.engine for actor in section.actors):
+        if both := clashing((a.name, a.box) for a in section.actors if a.process.engine == engine):
+            raise CapacityRefused(f"{' and '.join(both)} run on one engine of one site", where=section.where)
     intervals = memory_map(section)
     _layout(section, intervals, target)
     _fifos(section, target)
@@ -62,11 +64,8 @@ def _where(section: Section, actor: Actor, target: SpatialTarget) -> None:
     if not section.shape.sites:
         on_grid(actor.process.rect, target, actor.where)
     elif not within(actor.box, (0, len(section.shape.sites), 0, 1)):
-        raise CapacityRefused(
-            "a process stands beyond the section's list of sites",
-            where=actor.where,
-            available=f"{len(section.shape.sites)} sites in a line",
-        )
+        what = "a process stands beyond the section's list of sites"
+        raise CapacityRefused(what, where=actor.where, available=f"{len(section.shape.sites)} sites in a line")
 
 
 def _engine(section: Section, actor: Actor, target: SpatialTarget) -> None:
@@ -96,9 +95,8 @@ def _registers(section: Section, actor: Actor, op: Generic, engine: Engine, wher
     limit = engine.tiles_held(tiles, actor.process.registers)
     held = max(list(buffers), _places(op), key=len)
     if limit and len(held) > limit:
-        raise CapacityRefused(
-            "a compute step holds too many tiles", where=where, needed=f"{len(held)}", available=f"{limit}", terms=held
-        )
+        what, needed = "a compute step holds too many tiles", f"{len(held)}"
+        raise CapacityRefused(what, where=where, needed=needed, available=f"{limit}", terms=held)
 
 
 def _places(op: Generic) -> list[str]:
@@ -107,26 +105,12 @@ def _places(op: Generic) -> list[str]:
     return [f"{name}[{', '.join(map(str, index))}]" for name, index in read]
 
 
-def on_grid(rect: Rect, target: SpatialTarget, where: str) -> Box:
-    """The edges of a rectangle; refuses sites that the chip does not have."""
+def on_grid(rect: Rect, target: SpatialTarget, where: str) -> None:
+    """Refuse a rectangle with sites that the chip does not have."""
     edges = box(rect, where)
     if edges[1] > target.grid.width or edges[3] > target.grid.height:
-        raise CapacityRefused(
-            "a rectangle has sites outside the grid",
-            where=where,
-            needed=f"sites up to ({edges[1]}, {edges[3]})",
-            available=f"{target.grid.width} x {target.grid.height}",
-        )
-    return edges
-
-
-def _one_process_an_engine(section: Section) -> None:
-    for i, actor in enumerate(section.actors):
-        for other in section.actors[i + 1 :]:
-            if actor.process.engine == other.process.engine and overlaps(actor.box, other.box):
-                raise CapacityRefused(
-                    f"{actor.name} and {other.name} run on one engine of one site", where=section.where
-                )
+        needed, there = f"sites up to ({edges[1]}, {edges[3]})", f"{target.grid.width} x {target.grid.height}"
+        raise CapacityRefused("a rectangle has sites outside the grid", where=where, needed=needed, available=there)
 
 
 def _layout(section: Section, intervals: tuple[Interval[str], ...], target: SpatialTarget) -> None:
@@ -134,54 +118,41 @@ def _layout(section: Section, intervals: tuple[Interval[str], ...], target: Spat
     for start, end, name in intervals:
         where = f"{section.where}, {name}"
         if start < memory.reserved_bytes or start % memory.alignment_bytes:
-            raise CapacityRefused(
-                f"the buffer stands at byte {start}",
-                where=where,
-                needed=f"a multiple of {memory.alignment_bytes} from {memory.reserved_bytes} on",
-            )
+            needed = f"a multiple of {memory.alignment_bytes} from {memory.reserved_bytes} on"
+            raise CapacityRefused(f"the buffer stands at byte {start}", where=where, needed=needed)
         if end > memory.bytes:
-            raise CapacityRefused(
-                "the buffer passes the end of memory", where=where, needed=f"{end} bytes", available=f"{memory.bytes}"
-            )
+            what, needed = "the buffer passes the end of memory", f"{end} bytes"
+            raise CapacityRefused(what, where=where, needed=needed, available=f"{memory.bytes}")
     for (_, end, name), (start, _, other) in pairwise(intervals):
         if start < end:
-            raise CapacityRefused(
-                f"{name} and {other} overlap", where=section.where, needed=f"{name} ends at {end}", available=f"{start}"
-            )
+            what, needed = f"{name} and {other} overlap", f"{name} ends at {end}"
+            raise CapacityRefused(what, where=section.where, needed=needed, available=f"{start}")
 
 
 def _fifos(section: Section, target: SpatialTarget) -> None:
-    for fifo in section.shape.fifos:
+    for name, fifo in section.fifos.items():
+        where = f"{section.where}, {name}"
         if fifo.depth < 1:
-            raise CapacityRefused("a FIFO has no slot", where=f"{section.where}, {fifo.name}", needed="depth 1")
+            raise CapacityRefused("a FIFO has no slot", where=where, needed="depth 1")
         if fifo.kind == "ALIAS" and not target.alias:
-            raise CapacityRefused(
-                "the target's engines cannot address memory in place", where=f"{section.where}, {fifo.name}"
-            )
-    most = target.fifos.per_site
-    if len(section.shape.fifos) > most:
-        raise CapacityRefused(
-            "too many FIFOs", where=section.where, needed=str(len(section.shape.fifos)), available=f"{most} a site"
-        )
+            raise CapacityRefused("the target's engines cannot address memory in place", where=where)
+    count, most = len(section.fifos), target.fifos.per_site
+    if count > most:
+        raise CapacityRefused("too many FIFOs", where=section.where, needed=f"{count}", available=f"{most} a site")
 
 
 def counters(listed: tuple[Counter, ...], target: SpatialTarget, where: str) -> None:
     """Ids distinct where two counters share a site, within the chip's number; bits and kind are the chip's."""
     limit = target.counters
-    for i, counter in enumerate(listed):
+    for counter in listed:
         place = f"{where}, counter {counter.name}"
         if not 0 <= counter.id < limit.per_site:
-            raise CapacityRefused(
-                f"the counter has id {counter.id}", where=place, available=f"0 .. {limit.per_site - 1}"
-            )
-        if counter.bits != limit.bits or counter.kind != limit.kind:
-            raise CapacityRefused(
-                "the counter is not what the chip has",
-                where=place,
-                needed=f"{counter.bits} bits, {counter.kind}",
-                available=f"{limit.bits} bits, {limit.kind}",
-            )
-        edges = on_grid(counter.rect, target, place)
-        for other in listed[i + 1 :]:
-            if other.id == counter.id and overlaps(edges, box(other.rect, place)):
-                raise CapacityRefused(f"{counter.name} and {other.name} share id {counter.id} on a site", where=where)
+            what = f"the counter has id {counter.id}"
+            raise CapacityRefused(what, where=place, available=f"0 .. {limit.per_site - 1}")
+        mine, there = (f"{c.bits} bits, {c.kind}" for c in (counter, limit))
+        if mine != there:
+            raise CapacityRefused("the counter is not what the chip has", where=place, needed=mine, available=there)
+        on_grid(counter.rect, target, place)
+    for id_ in dict.fromkeys(counter.id for counter in listed):
+        if both := clashing((c.name, box(c.rect, where)) for c in listed if c.id == id_):
+            raise CapacityRefused(f"{' and '.join(both)} share id {id_} on a site", where=where)

@@ -7,31 +7,27 @@ units go round, so channel 0 is the fullest; a tensor that says nothing goes rou
 
 from __future__ import annotations
 
-from pavane.ir.program import Program, Tensor
-from pavane.ir.quasi import Domain
+from pavane.ir.program import Tensor
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import Dram, SpatialTarget
-from pavane.verify.check.bindings import Memory, bound, tensor_bytes
-from pavane.verify.check.section import Section
+from pavane.verify.check.bindings import Memory
 
 
-def channels(
-    program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain, target: SpatialTarget
-) -> str:
+def channels(memory: Memory, target: SpatialTarget) -> str:
     """Refuse a weight whose sections take it to lie otherwise, one that cannot lie so, and a channel too full."""
-    stated = [tensor for tensor in program.tensors if tensor.interleave_bytes]
+    stated = [tensor for tensor in memory.program.tensors if tensor.interleave_bytes]
     for tensor in stated:
         _may_lie_so(tensor, target)
-    for number, instance in enumerate(program.instances):
-        for formal, tensor in bound(sections[instance.shape], instance, memory):
+    for where, _, pairs in memory.bound:
+        for formal, tensor in pairs:
             if formal.interleave_bytes != tensor.interleave_bytes:
                 raise CapacityRefused(
                     f"the section takes {formal.name} to lie {formal.interleave_bytes} B a channel in turn",
-                    where=f"section {number} ({instance.name or instance.shape})",
+                    where=where,
                     available=f"{tensor.name} lies {tensor.interleave_bytes} B a channel",
                 )
     if stated:
-        _fullest_has_room(program, memory, symbols, target.dram)
+        _fullest_has_room(memory, target.dram)
     return f"{len(stated)} weights in units of their own over {target.dram.channels} channels"
 
 
@@ -44,24 +40,17 @@ def _may_lie_so(tensor: Tensor, target: SpatialTarget) -> None:
             needed="WEIGHT, on a chip whose engines move what they work on",
         )
     if tensor.interleave_bytes < 0 or tensor.interleave_bytes % alignment:
-        raise CapacityRefused(
-            f"a tensor goes round the channels by {tensor.interleave_bytes} bytes",
-            where=f"tensor {tensor.name}",
-            needed=f"a multiple of {alignment}",
-        )
+        what = f"a tensor goes round the channels by {tensor.interleave_bytes} bytes"
+        raise CapacityRefused(what, where=f"tensor {tensor.name}", needed=f"a multiple of {alignment}")
 
 
-def _fullest_has_room(program: Program, memory: Memory, symbols: Domain, dram: Dram) -> None:
-    beside = [tensor for tensor in program.tensors if tensor.home == "dram"]
-    kept = sum(_in_fullest(t.interleave_bytes, tensor_bytes(t, symbols), dram) for t in beside if t.role != "SCRATCH")
-    arena = max((end for name, _, end, _ in memory.places.values() if name == "SCRATCH dram"), default=0)
-    needed, room = kept + _in_fullest(0, arena, dram), dram.bytes // dram.channels
+def _fullest_has_room(memory: Memory, dram: Dram) -> None:
+    kept = sum(_in_fullest(t.interleave_bytes, memory.bytes_of(t), dram) for t in memory.lasting)
+    needed, room = kept + _in_fullest(0, memory.arena_end, dram), dram.bytes // dram.channels
     if needed > room:
+        what = "the first channel of the memory beside the chip is too full"
         raise CapacityRefused(
-            "the first channel of the memory beside the chip is too full",
-            where=program.name,
-            needed=f"{needed} bytes",
-            available=f"{room} bytes a channel",
+            what, where=memory.program.name, needed=f"{needed} bytes", available=f"{room} bytes a channel"
         )
 
 

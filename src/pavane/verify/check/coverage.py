@@ -34,29 +34,24 @@ Digits = list[tuple[int, Quasi, str]]
 def coverage(section: Section) -> str:
     """Refuse an output that is not written exactly once, or that no spec describes."""
     stores: dict[str, list[tuple[Actor, Leaf]]] = {}
-    loaded = set()
-    for actor in section.actors:
-        for leaf in actor.leaves:
-            if isinstance(leaf.step, Store):
-                stores.setdefault(leaf.step.tensor, []).append((actor, leaf))
-            elif isinstance(leaf.step, Load):
-                loaded.add(leaf.step.tensor)
-    specs = {spec.out: spec for spec in section.shape.spec}
+    steps = [(actor, leaf) for actor in section.actors for leaf in actor.leaves]
+    for actor, leaf in steps:
+        if isinstance(leaf.step, Store):
+            stores.setdefault(leaf.step.tensor, []).append((actor, leaf))
+    loaded = {leaf.step.tensor for _, leaf in steps if isinstance(leaf.step, Load)}
     for name, formal in section.formals.items():
         where = f"{section.where}, {name}"
         if name in stores and name in loaded:
             raise CoverageRefused("one section reads and writes the same formal", where=where)
-        if (name in stores) != (name in specs) or (name in stores and formal.role == "IN"):
+        if (name in stores) != (name in section.specs):
             raise CoverageRefused("a formal is stored exactly when a spec says what it becomes", where=where)
         if formal.role == "OUT" and name not in stores:
             raise CoverageRefused("an output is never stored", where=where)
-        if name in loaded and formal.role == "OUT":
-            raise CoverageRefused("an output is read", where=where)
-    for name, steps in stores.items():
-        if len(steps) == 1:
-            _once(section, specs[name], *steps[0])
+    for name, found in stores.items():
+        if len(found) == 1:
+            _once(section, section.specs[name], *found[0])
         else:
-            _counted(section, specs[name], steps)
+            _counted(section, section.specs[name], found)
     return f"{len(stores)} outputs, each element once"
 
 
@@ -67,7 +62,8 @@ def _counted(section: Section, spec: Spec, steps: list[tuple[Actor, Leaf]]) -> N
     constant = all(e.is_const for e in (*shape, *spec.origin, *spec.extents))
     written_at_most = sites * math.prod(e.const for e in shape)
     few = sites <= MAX_POINTS and written_at_most <= MAX_WRITTEN
-    if not (constant and few and all(_once_a_site(leaf) for _, leaf in steps)):
+    moves = {v for _, leaf in steps for start in leaf.step.window.start for v in start.variables()}  # type: ignore[union-attr]
+    if not (constant and few and moves <= {SITE_X, SITE_Y} and not any(leaf.nest for _, leaf in steps)):
         raise CoverageRefused(f"{len(steps)} steps store it", where=where, remedy="one store step an output")
     written = np.zeros(tuple(e.const for e in shape), np.int64)
     wanted = np.zeros_like(written)
@@ -80,9 +76,8 @@ def _counted(section: Section, spec: Spec, steps: list[tuple[Actor, Leaf]]) -> N
     wrong = np.argwhere(written != wanted)
     if wrong.size:
         place = tuple(int(i) for i in wrong[0])
-        raise CoverageRefused(
-            f"element {place} is written {int(written[place])} times", where=where, needed=f"{int(wanted[place])}"
-        )
+        what = f"element {place} is written {int(written[place])} times"
+        raise CoverageRefused(what, where=where, needed=f"{int(wanted[place])}")
 
 
 def _region(spec: Spec, shape: tuple[Quasi, ...], where: str) -> tuple[slice, ...]:
@@ -91,12 +86,6 @@ def _region(spec: Spec, shape: tuple[Quasi, ...], where: str) -> tuple[slice, ..
     if any(first < 0 or end > extent.const for (first, end), extent in zip(edges, shape, strict=True)):
         raise CoverageRefused("the region passes the tensor's end", where=where, needed=f"{edges}")
     return tuple(slice(first, max(first, end)) for first, end in edges)
-
-
-def _once_a_site(leaf: Leaf) -> bool:
-    """Does a store stand outside all loops, at a place that only the site moves?"""
-    starts = leaf.step.window.start  # type: ignore[union-attr]
-    return not leaf.nest and all({*start.variables()} <= {SITE_X, SITE_Y} for start in starts)  # type: ignore[union-attr]
 
 
 def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:
@@ -116,11 +105,8 @@ def _once(section: Section, spec: Spec, actor: Actor, leaf: Leaf) -> None:
         _radix(digits, step.window.size[dimension], spec, dimension, shape[dimension], section.symbols, place)
     for name, extent in extents.items():
         if name not in seen and upper(extent, section.symbols) > 1:
-            raise CoverageRefused(
-                f"the same elements are written for every value of {name}",
-                where=where,
-                needed=f"{extent} values of {name}",
-            )
+            what = f"the same elements are written for every value of {name}"
+            raise CoverageRefused(what, where=where, needed=f"{extent} values of {name}")
 
 
 def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Domain, where: str) -> Digits:
@@ -129,18 +115,16 @@ def _digits(start: Quasi, origin: Quasi, extents: dict[str, Quasi], symbols: Dom
     first, digits = quasi(rest.const), []
     for coefficient, atom in rest.terms:
         if isinstance(atom, Floor) or atom not in extents:
-            raise CoverageRefused(
-                "the window's start is not the region's origin plus strides", where=where, needed=str(start)
-            )
+            what = "the window's start is not the region's origin plus strides"
+            raise CoverageRefused(what, where=where, needed=str(start))
         if upper(extents[atom], symbols) == 1:
             continue
         if coefficient < 0:
             first = first + (extents[atom] - 1) * coefficient
         digits.append((abs(coefficient), extents[atom], atom))
     if first != quasi(0):
-        raise CoverageRefused(
-            "the windows do not begin at the region's origin", where=where, needed=str(origin), available=str(start)
-        )
+        what = "the windows do not begin at the region's origin"
+        raise CoverageRefused(what, where=where, needed=str(origin), available=str(start))
     return sorted(digits, key=lambda digit: digit[0])
 
 
@@ -150,28 +134,16 @@ def _radix(digits: Digits, size: int, spec: Spec, dimension: int, end: Quasi, sy
         if never_negative(spec.origin[dimension] + stride - end, symbols):
             break
         if product != quasi(stride):
-            raise CoverageRefused(
-                f"windows overlap or leave a gap along {name}",
-                where=where,
-                needed=f"a stride of {product}",
-                available=f"{stride}",
-            )
+            what = f"windows overlap or leave a gap along {name}"
+            raise CoverageRefused(what, where=where, needed=f"a stride of {product}", available=f"{stride}")
         product = extent * stride
     extent, origin = spec.extents[dimension], spec.origin[dimension]
     if not never_negative(product - extent, symbols):
-        raise CoverageRefused(
-            "the windows do not reach the region's end", where=where, needed=f"{extent}", available=f"{product}"
-        )
+        what = "the windows do not reach the region's end"
+        raise CoverageRefused(what, where=where, needed=f"{extent}", available=f"{product}")
     if not (never_negative(origin, symbols) and never_negative(end - origin - extent, symbols)):
-        raise CoverageRefused(
-            "the region passes the tensor's end", where=where, needed=f"{origin + extent}", available=f"{end}"
-        )
-    clipped = never_positive(end - origin - extent, symbols)
-    exact = never_positive(product - extent, symbols)
-    if not (clipped or exact):
-        raise CoverageRefused(
-            "elements after the region are written too",
-            where=where,
-            needed=f"an end at {origin + extent}",
-            available=f"{end}",
-        )
+        what = "the region passes the tensor's end"
+        raise CoverageRefused(what, where=where, needed=f"{origin + extent}", available=f"{end}")
+    if not (never_positive(end - origin - extent, symbols) or never_positive(product - extent, symbols)):
+        what, needed = "elements after the region are written too", f"an end at {origin + extent}"
+        raise CoverageRefused(what, where=where, needed=needed, available=f"{end}")

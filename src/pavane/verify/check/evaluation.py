@@ -15,7 +15,7 @@ from pavane.verify.check.lemmas import Closing, adding, settled, summed, use_of
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.step_values import Buffers, Shared, do, ordinal
 from pavane.verify.check.terms import Effort
-from pavane.verify.check.values import Evidence, Place, Summed, Write
+from pavane.verify.check.values import Evidence, Place, Strip, Summed, Write
 
 Token = tuple[str, int]
 
@@ -85,7 +85,8 @@ def _loop(shared: Shared, actor: Actor, loop: Loop, index: int, size: int, buffe
         if use == "adds":
             turn = buffers.own[name]
             if turn is not None and not turn.moves(loop.var):
-                shared.evidence.sums.append(Summed(actor, index, index + size - 1, loop.var, name))
+                mixed = len(turn.addends) > 1 and any(isinstance(addend, Strip) for addend in turn.addends)
+                shared.evidence.sums.append(Summed(actor, index, index + size - 1, loop.var, name, mixed))
             buffers.own[name] = summed(close, name, before[name], turn)
         elif use == "sets":
             writes = [w for w in shared.evidence.writes[since:] if w.place.actor is actor and w.name == name]

@@ -11,7 +11,7 @@ occurrences of steps stand in the order of their numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from pavane.ir.program import Compute, Fence, Front, Init, Load, Push, Reserve, Send, Store
 from pavane.verify.check.section import Actor, Leaf, Section
@@ -30,7 +30,7 @@ def facts(section: Section, present: frozenset[int]) -> Facts:
             for first, second in pairwise(line):
                 after.setdefault(first, set()).add(second)
     for name in section.fifos:
-        _handovers(section, name, actors, after)
+        _handovers(name, actors, after)
     asked = [(a.number, point) for a in actors for point in (TENSORS, LOCAL, END, *map(first_access, a.buffers))]
     told = [(a.number, point) for a in actors for point in (BEGIN, DONE)]
     before = _before(told, after)
@@ -43,63 +43,47 @@ def first_access(name: str) -> str:
 
 
 def _lines(section: Section, actor: Actor) -> Iterator[list[tuple]]:
-    """Two chains of points of a process: by first and by last occurrence."""
+    """Chains of points of a process: by first and by last occurrence, and from the one to the other."""
     number = actor.number
-    firsts: list[tuple[int, tuple]] = []
-    lasts: list[tuple[int, tuple]] = []
-    for leaf in actor.leaves:
-        if isinstance(leaf.step, Push | Front):
-            kind = "push" if isinstance(leaf.step, Push) else "front"
-            firsts.append((leaf.index * 2 + 1, (number, f"first {kind}", leaf.step.fifo, leaf.index)))
-            lasts.append((leaf.index * 2, (number, f"last {kind}", leaf.step.fifo, leaf.index)))
+    handovers = [leaf.index for leaf in actor.leaves if isinstance(leaf.step, Push | Front)]
+    firsts: list[tuple[int, tuple]] = [(index * 2 + 1, (number, "first", index)) for index in handovers]
     firsts.append((_first_tensor(section, actor), (number, TENSORS)))
-    firsts.append((_first_local(section, actor, ""), (number, LOCAL)))
-    firsts += [(_first_local(section, actor, name), (number, first_access(name))) for name in actor.buffers]
+    firsts.append((_first_local(actor, ""), (number, LOCAL)))
+    firsts += [(_first_local(actor, name), (number, first_access(name))) for name in actor.buffers]
+    lasts: list[tuple[int, tuple]] = [(index * 2, (number, "last", index)) for index in handovers]
     lasts.append((_done(section, actor) * 2 + 1, (number, DONE)))
     for points in (firsts, lasts):
         ordered = [point for _, point in sorted(points, key=lambda item: item[0])]
         yield [(number, BEGIN), *ordered, (number, END)]
     yield [(number, TENSORS), (number, DONE)]
     yield [(number, LOCAL), (number, DONE)]
-    for _, point in firsts:
-        if len(point) == 4:
-            yield [point, (number, point[1].replace("first", "last"), *point[2:])]
+    yield from ([(number, "first", index), (number, "last", index)] for index in handovers)
 
 
-def _handovers(section: Section, name: str, actors: list[Actor], after: dict[tuple, set[tuple]]) -> None:
-    for pusher in actors:
-        for popper in actors:
-            pushes, fronts = pusher.uses(Push, name), popper.uses(Front, name)
-            if pusher is popper or not pushes or not fronts:
-                continue
-            for push, front in zip(pushes, fronts, strict=False):
-                for which in ("first", "last"):
-                    source = (pusher.number, f"{which} push", name, push.index)
-                    after.setdefault(source, set()).add((popper.number, f"{which} front", name, front.index))
+def _handovers(name: str, actors: list[Actor], after: dict[tuple, set[tuple]]) -> None:
+    for pusher, popper in permutations(actors, 2):
+        for push, front in zip(pusher.uses(Push, name), popper.uses(Front, name), strict=False):
+            for which in ("first", "last"):
+                source = (pusher.number, which, push.index)
+                after.setdefault(source, set()).add((popper.number, which, front.index))
 
 
 def _first_tensor(section: Section, actor: Actor) -> int:
     """Place of the first access to a tensor: a load or a store, or what follows the front of an alias."""
-    places = [len(actor.leaves) * 2]
-    for leaf in actor.leaves:
-        if isinstance(leaf.step, Front) and section.fifos[leaf.step.fifo].kind == "ALIAS":
-            places.append(leaf.index * 2 + 2)
-        elif isinstance(leaf.step, Load | Store):
-            places.append(leaf.index * 2)
-    return min(places)
+    moves = [leaf.index * 2 for leaf in actor.leaves if isinstance(leaf.step, Load | Store)]
+    fronts = (leaf for leaf in actor.leaves if isinstance(leaf.step, Front))
+    aliases = [leaf.index * 2 + 2 for leaf in fronts if section.fifos[leaf.step.fifo].kind == "ALIAS"]  # type: ignore[union-attr]
+    return min((*moves, *aliases), default=len(actor.leaves) * 2)
 
 
-def _first_local(section: Section, actor: Actor, name: str) -> int:
+def _first_local(actor: Actor, name: str) -> int:
     """Place of the first access to a buffer, or to any; a slot that another site fills is in use from its reserve."""
-    places = [len(actor.leaves) * 2]
     for leaf in actor.leaves:
-        step = leaf.step
-        if name and name not in leaf.buffers:
-            continue
-        filled_elsewhere = isinstance(step, Reserve) and not actor.fills(step.fifo)
-        if filled_elsewhere or isinstance(step, Load | Send | Store | Compute | Init):
-            places.append(leaf.index * 2)
-    return min(places)
+        filled_elsewhere = isinstance(leaf.step, Reserve) and not actor.fills(leaf.step.fifo)
+        access = filled_elsewhere or isinstance(leaf.step, Load | Send | Store | Compute | Init)
+        if access and (not name or name in leaf.buffers):
+            return leaf.index * 2
+    return len(actor.leaves) * 2
 
 
 def _done(section: Section, actor: Actor) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pavane.ir.program import SITE_X, SITE_Y, Counter, Post, Program, Wait, Worker
 from pavane.ir.quasi import Domain, quasi
 from pavane.reject import BalanceRefused
-from pavane.verify.check.boxes import Box, area, box, overlaps, within
+from pavane.verify.check.boxes import Box, area, box, clashing, within
 from pavane.verify.check.terms import simplify
 
 REACHES = (OWN, WHOLE, ROW, COLUMN) = ("own", "whole", "row", "column")
@@ -34,8 +34,14 @@ class Family:
 def families_of(program: Program, boxes: tuple[Box, ...]) -> tuple[dict[str, str], dict[str, Family]]:
     """The reach of every counter, and the family of every reach but `own`."""
     reaches = _reaches(program, boxes)
-    _one_of_each(program, reaches)
-    _lines_of_one_rectangle(program, reaches)
+    for worker in program.workers:
+        names = {t.counter for t in worker.body if isinstance(t, Wait) and reaches[t.counter] != OWN}
+        if len({reaches[name] for name in names}) < len(names):
+            raise BalanceRefused("a worker waits for two boundary counters", where=f"worker {worker.name}")
+    lines = sorted({box(c.rect, c.name) for c in program.counters if reaches[c.name] in (ROW, COLUMN)})
+    if len(lines) > 1:  # in one rectangle, a column stands in every row that has met
+        what = "rows and columns are not those of one rectangle"
+        raise BalanceRefused(what, where=program.name, terms=[f"{edges}" for edges in lines])
     found = (reach for reach in (WHOLE, ROW, COLUMN) if reach in reaches.values())
     return reaches, {reach: _family(program, boxes, reaches, reach) for reach in found}
 
@@ -87,19 +93,11 @@ def _waited(program: Program, boxes: tuple[Box, ...], counter: Counter, reaches:
     inside = all(within(boxes[i], edges) and program.workers[i].engine == counter.engine for i in waiters)
     everywhere = sum(area(boxes[i]) for i in waiters) == area(edges)
     posters = [i for i, worker in enumerate(program.workers) if posts_to(worker, (counter.name,))]
-    alone = not any(overlaps(boxes[i], boxes[j]) for i in posters for j in posters if i < j)
+    alone = clashing((program.workers[i].name, boxes[i]) for i in posters) is None
     for reach in reaches:
         if inside and (alone if reach == OWN else everywhere):
             return reach
     raise BalanceRefused("the counter is not waited for on each of its sites by its engine", where=where)
-
-
-def _one_of_each(program: Program, reaches: dict[str, str]) -> None:
-    """A worker waits for at most one counter of a family."""
-    for worker in program.workers:
-        names = {t.counter for t in worker.body if isinstance(t, Wait) and reaches[t.counter] != OWN}
-        if len({reaches[name] for name in names}) < len(names):
-            raise BalanceRefused("a worker waits for two boundary counters", where=f"worker {worker.name}")
 
 
 def waits_for(worker: Worker, name: str) -> bool:
@@ -110,15 +108,6 @@ def waits_for(worker: Worker, name: str) -> bool:
 def posts_to(worker: Worker, names: tuple[str, ...]) -> bool:
     """Does a worker ever post to one of the counters?"""
     return any(isinstance(turn, Post) and turn.counter in names for turn in worker.body)
-
-
-def _lines_of_one_rectangle(program: Program, reaches: dict[str, str]) -> None:
-    """Rows and columns are those of one rectangle: a column then stands in every row that has met."""
-    edges = {box(c.rect, c.name) for c in program.counters if reaches[c.name] in (ROW, COLUMN)}
-    if len(edges) > 1:
-        raise BalanceRefused(
-            "rows and columns are not those of one rectangle", where=program.name, terms=[f"{e}" for e in sorted(edges)]
-        )
 
 
 def _family(program: Program, boxes: tuple[Box, ...], reaches: dict[str, str], reach: str) -> Family:

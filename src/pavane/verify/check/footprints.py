@@ -98,7 +98,7 @@ def _elements(section: Section, formal: str) -> tuple[Quasi, Quasi] | None:
     if not all(extent.is_const for extent in shape[1:]):
         return None
     strides = [math.prod(extent.const for extent in shape[d + 1 :]) for d in range(len(shape))]
-    spec = next((spec for spec in section.shape.spec if spec.out == formal), None)
+    spec = section.specs.get(formal)
     origin, extents = (spec.origin, spec.extents) if spec else ((ZERO,) * len(shape), shape)
     first = sum((o * stride for o, stride in zip(origin, strides, strict=True)), ZERO)
     last = sum(((e - 1) * stride for e, stride in zip(extents, strides, strict=True)), first)

@@ -13,30 +13,32 @@ import re
 import msgspec
 
 from pavane.ir.digest import canonical_bytes
-from pavane.ir.program import FORMAT_VERSION, Post, Program, Run, Tensor
+from pavane.ir.program import FORMAT_VERSION, Program, Run, Tensor
 from pavane.ir.quasi import Domain
 from pavane.ir.walk import symbol_domain
 from pavane.reject import OutsideFragment
 from pavane.targets.descriptor import SpatialTarget
-from pavane.verify.check.fragment_shape import MAX_POSTS, admit_shape
+from pavane.verify.check.fragment_shape import admit_shape
 from pavane.verify.check.scope import (
     MAX_INT,
     RESERVED,
-    SITES,
     TOO_LARGE,
     admit_counter,
     admit_extents,
     admit_fill,
+    admit_handshake,
+    at_most,
     in_scope,
     integers,
     known,
     legible,
+    one_to,
     scope_of,
     too_large,
     unique,
 )
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
 MAX_INSTANCES, MAX_SHAPES = 1 << 14, 256
 
 
@@ -57,9 +59,8 @@ def _structure(program: Program, target: SpatialTarget) -> None:
     if program.version != FORMAT_VERSION:
         raise OutsideFragment(f"format version {program.version} is not {FORMAT_VERSION}", where=program.name)
     if program.phase not in ("PERSISTENT", "VERIFIED"):
-        raise OutsideFragment(
-            f"a program at {program.phase} has no written order yet", remedy="run the passes up to persist"
-        )
+        what = f"a program at {program.phase} has no written order yet"
+        raise OutsideFragment(what, remedy="run the passes up to persist")
     _program_names(program)
     domain = _symbols(program)
     for tensor in program.tensors:
@@ -73,10 +74,7 @@ def _structure(program: Program, target: SpatialTarget) -> None:
 def _decoded(program: Program) -> Program:
     try:
         data = canonical_bytes(program)
-        if len(data) > MAX_BYTES:
-            raise OutsideFragment(
-                "the program is too large", needed=f"{len(data)} bytes", available=f"{MAX_BYTES} bytes"
-            )
+        at_most(len(data), MAX_BYTES, "the program has too many bytes", "")
         return msgspec.json.decode(data, type=Program)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OutsideFragment(f"the program is not a value of the grammar: {error}") from error
@@ -88,8 +86,7 @@ def _program_names(program: Program) -> None:
     unique((s.name for s in program.shapes), "shape", where, MAX_SHAPES)
     unique((c.name for c in program.counters), "counter", where)
     unique((w.name for w in program.workers), "worker", where)
-    if not program.instances or len(program.instances) > MAX_INSTANCES:
-        raise OutsideFragment("a program has 1 to 16,384 sections", where=where, needed=str(len(program.instances)))
+    one_to(MAX_INSTANCES, len(program.instances), "a program has too many sections, or none", where)
 
 
 def _symbols(program: Program) -> Domain:
@@ -107,12 +104,8 @@ def _tensor(tensor: Tensor, domain: Domain) -> None:
     admit_extents(tensor.shape, tensor.dtype, domain, where)
     admit_fill(tensor.fill, where)
     if tensor.role in ("WEIGHT", "STATE") and not all(extent.is_const for extent in tensor.shape):
-        raise OutsideFragment(
-            f"the extents of a {tensor.role} tensor change from launch to launch",
-            where=where,
-            needed="constants",
-            available=", ".join(map(str, tensor.shape)),
-        )
+        what = f"the extents of a {tensor.role} tensor change from launch to launch"
+        raise OutsideFragment(what, where=where, needed="constants", available=", ".join(map(str, tensor.shape)))
     if tensor.offset != -1 and tensor.role != "SCRATCH" and tensor.home == "dram":
         raise OutsideFragment(f"a tensor of role {tensor.role} beside the chip has a place of its own", where=where)
     if tensor.transition is not None:
@@ -150,9 +143,6 @@ def _workers(program: Program, target: SpatialTarget) -> None:
                     raise OutsideFragment(f"there is no section {turn.instance}", where=where)
             else:
                 known(turn.counter, counters, "counter", where)
-                if not 1 <= turn.n <= MAX_POSTS:
-                    raise OutsideFragment(f"{turn.n} is no number of posts", where=where)
-            if isinstance(turn, Post):
-                in_scope((turn.to.x0, turn.to.x1, turn.to.y0, turn.to.y1), SITES, where)
+                admit_handshake(turn, where)
     for counter in program.counters:
         admit_counter(counter, f"counter {counter.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pavane.ir.expr import Indirect
 from pavane.ir.program import (
@@ -11,6 +12,8 @@ from pavane.ir.program import (
     LOOP_VARIABLES,
     Carry,
     Compute,
+    Fence,
+    Fifo,
     Generic,
     Init,
     Load,
@@ -24,7 +27,6 @@ from pavane.ir.program import (
     Step,
     Store,
     Wait,
-    Window,
 )
 from pavane.ir.quasi import Domain, lower, upper
 from pavane.ir.types import INTEGER_RANGE, block_elements
@@ -40,22 +42,34 @@ from pavane.verify.check.scope import (
     admit_expression,
     admit_extents,
     admit_fill,
+    admit_handshake,
+    at_most,
     in_scope,
     index_in_scope,
     integers,
     known,
+    one_to,
     scope_of,
     unique,
 )
 
 MAX_PROCESSES, MAX_LEAVES, MAX_NEST = 32, 4096, 12
-MAX_POSTS = 1 << 20
 MAX_BUFFER_SIDE = 1 << 24
 MAX_DEPTH = 1 << 12
 # What a float type holds; more would become infinite. (q8_0: 127 times the greatest scale, an f16.)
 _LARGEST = {
     "f32": LARGEST_F32, "f16": 65504.0, "q8_0": 127 * 65504.0, **dict.fromkeys(("bf16", "bfp8", "bfp4"), 255 * 2.0**120)
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a shape's steps may name; formals with their ranks."""
+
+    ranks: dict[str, int]
+    fifos: set[str]
+    carries: set[str]
+    counters: set[str]
 
 
 def admit_shape(shape: Shape, domain: Domain) -> None:
@@ -69,37 +83,32 @@ def admit_shape(shape: Shape, domain: Domain) -> None:
     for formal in shape.formals:
         admit_extents(formal.shape, formal.dtype, domain, f"{where}, formal {formal.name}")
         admit_fill(formal.fill, f"{where}, formal {formal.name}")
-    if len(shape.sites) > MAX_SITES:
-        raise OutsideFragment("a section's list of sites is too long", where=where, available=f"{MAX_SITES}")
+    at_most(len(shape.sites), MAX_SITES, "a section's list of sites is too long", where)
     integers((*(i for site in shape.sites for i in site), *(f.interleave_bytes for f in shape.formals)), where)
     _buffers(shape, where)
-    _specs(shape, domain, where)
+    ranks = {formal.name: len(formal.shape) for formal in shape.formals}
+    fifos, carries, counters = ({b.name for b in some} for some in (shape.fifos, shape.carries, shape.counters))
+    names = Names(ranks, fifos, carries, counters)
+    _specs(shape, ranks, domain, where)
     steps = [step for p in shape.processes for _, step in _steps(p.body, ())]
-    for what, count, most in (
-        ("steps", len(steps), MAX_LEAVES),
-        ("steps that post", sum(isinstance(step, Post) for step in steps), 2 * MAX_NAMED),  # one a counter is accepted
-    ):
-        if count > most:
-            raise OutsideFragment(f"a shape has more than {most} {what}", where=where, needed=str(count))
+    at_most(len(steps), MAX_LEAVES, "a shape has too many steps", where)
+    posts = sum(isinstance(step, Post) for step in steps)
+    at_most(posts, 2 * MAX_NAMED, "a shape has too many steps that post", where)  # one a counter is accepted
     for process in shape.processes:
-        _process(shape, process, domain, where)
+        _process(names, process, domain, f"{where}, process {process.name}")
 
 
 def _buffers(shape: Shape, where: str) -> None:
     for fifo in shape.fifos:
-        _side(fifo.rows, fifo.cols, fifo.dtype, f"{where}, FIFO {fifo.name}")
-        integers((fifo.depth, fifo.address), f"{where}, FIFO {fifo.name}")
-        if fifo.depth > MAX_DEPTH:
-            raise OutsideFragment(
-                "a FIFO has too many slots",
-                where=f"{where}, FIFO {fifo.name}",
-                needed=str(fifo.depth),
-                available=str(MAX_DEPTH),
-            )
+        place = f"{where}, FIFO {fifo.name}"
+        _side(fifo, place)
+        integers((fifo.depth, fifo.address), place)
+        at_most(fifo.depth, MAX_DEPTH, "a FIFO has too many slots", place)
     for carry in shape.carries:
-        _side(carry.rows, carry.cols, carry.dtype, f"{where}, carry {carry.name}")
-        integers((carry.address,), f"{where}, carry {carry.name}")
-        _initial(carry, f"{where}, carry {carry.name}")
+        place = f"{where}, carry {carry.name}"
+        _side(carry, place)
+        integers((carry.address,), place)
+        _initial(carry, place)
     for counter in shape.counters:
         admit_counter(counter, f"{where}, counter {counter.name}")
 
@@ -114,32 +123,27 @@ def _initial(carry: Carry, where: str) -> None:
         raise OutsideFragment(f"{carry.initial} is no value of {carry.dtype}", where=where)
 
 
-def _side(rows: int, cols: int, dtype: str, where: str) -> None:
-    if not (1 <= rows <= MAX_BUFFER_SIDE and 1 <= cols <= MAX_BUFFER_SIDE):
-        raise OutsideFragment(f"{rows} x {cols} is no size of a buffer", where=where)
-    block = block_elements(dtype)
-    if cols % block:
-        raise OutsideFragment(
-            f"the columns of a {dtype} buffer are not a multiple of {block}", where=where, needed=str(cols)
-        )
+def _side(buffer: Fifo | Carry, where: str) -> None:
+    for side in (buffer.rows, buffer.cols):
+        one_to(MAX_BUFFER_SIDE, side, f"{buffer.rows} x {buffer.cols} is no size of a buffer", where)
+    block = block_elements(buffer.dtype)
+    if buffer.cols % block:
+        what = f"the columns of a {buffer.dtype} buffer are not a multiple of {block}"
+        raise OutsideFragment(what, where=where, needed=str(buffer.cols))
 
 
-def _specs(shape: Shape, domain: Domain, where: str) -> None:
-    formals = {f.name: f for f in shape.formals}
-    outs = [spec.out for spec in shape.spec]
-    if len(set(outs)) != len(outs):
+def _specs(shape: Shape, ranks: dict[str, int], domain: Domain, where: str) -> None:
+    formals, symbols = {f.name: f for f in shape.formals}, scope_of(domain)
+    if len({spec.out for spec in shape.spec}) != len(shape.spec):
         raise OutsideFragment("two specs write one formal", where=where)
     for spec in shape.spec:
         place = f"{where}, spec of {spec.out}"
         if spec.out not in formals or formals[spec.out].role == "IN":
             raise OutsideFragment(f"{spec.out} is no formal that may be written", where=place)
-        rank = len(formals[spec.out].shape)
-        if len(spec.origin) != rank or len(spec.extents) != rank:
-            raise OutsideFragment(f"origin and extents do not have {rank} dimensions", where=place)
-        symbols = scope_of(domain)
+        if not len(spec.origin) == len(spec.extents) == ranks[spec.out]:
+            raise OutsideFragment(f"origin and extents do not have {ranks[spec.out]} dimensions", where=place)
         in_scope((*spec.origin, *spec.extents), symbols, place)
         places = {f"i{d}": upper(extent, domain) for d, extent in enumerate(formals[spec.out].shape)}
-        ranks = {name: len(formal.shape) for name, formal in formals.items()}
         admit_expression(spec.expr, {**symbols, **places}, ranks, place, spec=True)
 
 
@@ -158,16 +162,15 @@ def _steps(body: tuple[Node, ...], nest: tuple[Loop, ...]) -> Iterator[tuple[tup
             yield nest, node
 
 
-def _process(shape: Shape, process: Process, domain: Domain, where: str) -> None:
-    place = f"{where}, process {process.name}"
+def _process(names: Names, process: Process, domain: Domain, where: str) -> None:
     outer = {**scope_of(domain), **SITES}
     admitted: tuple[Loop, ...] = ()
     scope = outer
     for nest, step in _steps(process.body, ()):
         if nest is not admitted:
-            _loops(nest, domain, place)
+            _loops(nest, domain, where)
             admitted, scope = nest, {**outer, **{loop.var: upper(loop.extent, domain) for loop in nest}}
-        _step(shape, step, scope, place)
+        _step(names, step, scope, where)
 
 
 def _loops(nest: tuple[Loop, ...], domain: Domain, where: str) -> None:
@@ -177,62 +180,52 @@ def _loops(nest: tuple[Loop, ...], domain: Domain, where: str) -> None:
     for loop in nest:
         in_scope((loop.extent,), scope_of(domain), where)
         if lower(loop.extent, domain) < 1:
-            raise OutsideFragment(
-                f"the loop over {loop.var} may have no turn", where=where, needed=f"{loop.extent} >= 1"
-            )
-        if upper(loop.extent, domain) > MAX_INT:
-            raise OutsideFragment(f"the loop over {loop.var} has too many turns", where=where)
+            what = f"the loop over {loop.var} may have no turn"
+            raise OutsideFragment(what, where=where, needed=f"{loop.extent} >= 1")
+        at_most(upper(loop.extent, domain), MAX_INT, f"the loop over {loop.var} has too many turns", where)
 
 
-def _step(shape: Shape, step: Step, scope: Scope, where: str) -> None:
-    fifos = {f.name for f in shape.fifos}
-    carries = {c.name for c in shape.carries}
+def _step(names: Names, step: Step, scope: Scope, where: str) -> None:
     if isinstance(step, Post | Wait):
-        known(step.counter, {c.name for c in shape.counters}, "counter", where)
-        if not 1 <= step.n <= MAX_POSTS:
-            raise OutsideFragment(f"{step.n} is no number of posts", where=where)
+        known(step.counter, names.counters, "counter", where)
     elif isinstance(step, Init):
-        known(step.carry, carries, "carry", where)
+        known(step.carry, names.carries, "carry", where)
     elif isinstance(step, Compute):
-        _op(step.op, fifos | carries, scope, where)
-    elif hasattr(step, "fifo"):
-        known(step.fifo, fifos, "FIFO", where)
-    if isinstance(step, Post | Send):
-        in_scope((step.to.x0, step.to.x1, step.to.y0, step.to.y1), SITES, where)
+        _op(step.op, names.fifos | names.carries, scope, where)
+    elif not isinstance(step, Fence):
+        known(step.fifo, names.fifos, "FIFO", where)
+    if isinstance(step, Post | Wait | Send):
+        admit_handshake(step, where)
     if isinstance(step, Load | Store):
-        _window(shape, step, scope, where)
+        _window(names, step, scope, where)
 
 
-def _window(shape: Shape, step: Load | Store, scope: Scope, where: str) -> None:
-    formals = {f.name: f for f in shape.formals}
-    known(step.tensor, set(formals), "formal", where)
-    window: Window = step.window
-    rank = len(formals[step.tensor].shape)
+def _window(names: Names, step: Load | Store, scope: Scope, where: str) -> None:
+    known(step.tensor, names.ranks, "formal", where)
+    window, rank = step.window, names.ranks[step.tensor]
     if len(window.start) != rank or len(window.size) != rank or not -1 <= window.row < rank - 1:
         raise OutsideFragment(f"a window of {step.tensor} does not have its {rank} dimensions", where=where)
     for dimension, size in enumerate(window.size):
-        if not 1 <= size <= MAX_BUFFER_SIDE or (size != 1 and dimension not in (window.row, rank - 1)):
-            raise OutsideFragment(f"a window of {step.tensor} is {size} long in dimension {dimension}", where=where)
+        most = MAX_BUFFER_SIDE if dimension in (window.row, rank - 1) else 1
+        one_to(most, size, f"a window of {step.tensor} is {size} long in dimension {dimension}", where)
     for start in window.start:
         index_in_scope(start, scope, where)
         if isinstance(start, Indirect):
             if isinstance(step, Store):
                 raise OutsideFragment("an indirect write is not in the fragment", where=where)
-            known(start.tensor, set(formals), "formal", where)
-            known(start.via, {f.name for f in shape.fifos}, "FIFO", where)
+            known(start.tensor, names.ranks, "formal", where)
+            known(start.via, names.fifos, "FIFO", where)
     if isinstance(step, Load):
         in_scope((step.row,), scope, where)
 
 
 def _op(op: Generic | MatmulTiles, buffers: set[str], scope: Scope, where: str) -> None:
-    refs = (op.dst,) if isinstance(op, Generic) else (op.dst, op.a, op.b)
-    spans = (op.rows, op.cols, *op.guard) if isinstance(op, Generic) else (op.rows, op.cols, op.k, *op.guard)
+    refs, spans = ((op.dst,), ()) if isinstance(op, Generic) else ((op.dst, op.a, op.b), (op.k,))
     for ref in refs:
         known(ref.name, buffers, "buffer", where)
         in_scope((ref.row, ref.col), scope, where)
-    for span in spans:
-        if not 1 <= span.size <= MAX_BUFFER_SIDE:
-            raise OutsideFragment(f"a span is {span.size} long", where=where)
+    for span in (op.rows, op.cols, *spans, *op.guard):
+        one_to(MAX_BUFFER_SIDE, span.size, f"a span is {span.size} long", where)
         in_scope((span.start, span.limit), scope, where)
     if isinstance(op, Generic):
         inside = {**scope, **dict.fromkeys(GENERIC_VARIABLES[:2], MAX_BUFFER_SIDE)}

@@ -16,53 +16,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pavane.ir.program import Program, Tensor
-from pavane.ir.quasi import Domain
+from pavane.ir.program import Formal, Tensor
 from pavane.ir.shards import share_bytes
 from pavane.ir.types import row_bytes
 from pavane.reject import CapacityRefused
 from pavane.targets.descriptor import SpatialTarget
-from pavane.verify.check.bindings import Memory, bound, tensor_bytes
+from pavane.verify.check.bindings import Memory
 from pavane.verify.check.capacity import memory_map
 from pavane.verify.check.intervals import Interval, Taken
-from pavane.verify.check.section import Section
 
 _ROLES = {"sites": ("SCRATCH", "WEIGHT"), "sharded": ("WEIGHT", "STATE")}
 _LASTING = ("WEIGHT", "STATE")
 
 
-def homes(
-    program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain, target: SpatialTarget
-) -> str:
+def homes(memory: Memory, target: SpatialTarget) -> str:
     """Refuse what has no room on the chip, and a section that looks for a tensor elsewhere than where it lies."""
-    for number, instance in enumerate(program.instances):
-        for formal, tensor in bound(sections[instance.shape], instance, memory):
-            if (formal.home, formal.shard_bytes) != (tensor.home, tensor.shard_bytes):
-                raise CapacityRefused(
-                    f"the section takes {formal.name} from {_place(formal.home, formal.shard_bytes)}",
-                    where=f"section {number} ({instance.name or instance.shape})",
-                    needed=_place(formal.home, formal.shard_bytes),
-                    available=f"{tensor.name} lies in {_place(tensor.home, tensor.shard_bytes)}",
-                )
-    for tensor in program.tensors:
+    for where, _, pairs in memory.bound:
+        for formal, tensor in pairs:
+            wanted, there = _place(formal), _place(tensor)
+            if wanted != there:
+                what = f"the section takes {formal.name} from {wanted}"
+                raise CapacityRefused(what, where=where, needed=wanted, available=f"{tensor.name} lies in {there}")
+    for tensor in memory.program.tensors:
         if tensor.shard_bytes and tensor.home != "sharded":
             raise CapacityRefused(f"a tensor in {tensor.home} has blocks of shares", where=f"tensor {tensor.name}")
-    here = [tensor for tensor in program.tensors if tensor.home != "dram"]
+    here = [tensor for tensor in memory.program.tensors if tensor.home != "dram"]
     for tensor in here:
         _may_lie_there(tensor, target)
     if not memory.part:
-        rooms = {tensor.name: _room(tensor, symbols, target) for tensor in here}
-        maps = ((section.shape.name, memory_map(section)) for section in sections.values())
+        rooms = [_room(tensor, memory, target) for tensor in here]
+        maps = ((section.shape.name, memory_map(section)) for section in memory.sections.values())
         buffers = Taken((low, high, f"{name} of {shape}") for shape, listed in maps for low, high, name in listed)
-        for room in rooms.values():
+        for room in rooms:
             _has_room(room, buffers, target)
-        _lasting_apart(rooms.values(), {tensor.name for tensor in here if tensor.role in _LASTING})
+        _lasting_apart(rooms, {tensor.name for tensor in here if tensor.role in _LASTING})
     shards = sum(tensor.home == "sharded" for tensor in here)
     return f"{len(here) - shards} tensors on the sites" + (f", {shards} sharded" if shards else "")
 
 
-def _place(home: str, shard_bytes: int) -> str:
-    return f"{home} in blocks of {shard_bytes} bytes" if shard_bytes else home
+def _place(what: Formal | Tensor) -> str:
+    return f"{what.home} in blocks of {what.shard_bytes} bytes" if what.shard_bytes else what.home
 
 
 def _may_lie_there(tensor: Tensor, target: SpatialTarget) -> None:
@@ -76,16 +69,13 @@ def _may_lie_there(tensor: Tensor, target: SpatialTarget) -> None:
     if tensor.home == "sharded":
         row = row_bytes(tensor.dtype, tensor.shape[-1].const)
         if tensor.shard_bytes < 1 or tensor.shard_bytes % row:
-            raise CapacityRefused(
-                f"the tensor is sharded in blocks of {tensor.shard_bytes} bytes",
-                where=f"tensor {tensor.name}",
-                needed=f"whole rows of {row} bytes",
-            )
+            what = f"the tensor is sharded in blocks of {tensor.shard_bytes} bytes"
+            raise CapacityRefused(what, where=f"tensor {tensor.name}", needed=f"whole rows of {row} bytes")
 
 
-def _room(tensor: Tensor, symbols: Domain, target: SpatialTarget) -> Interval[str]:
+def _room(tensor: Tensor, memory: Memory, target: SpatialTarget) -> Interval[str]:
     """What a tensor takes of each site."""
-    size = tensor_bytes(tensor, symbols)
+    size = memory.bytes_of(tensor)
     if tensor.home == "sharded":
         size = share_bytes(size, tensor.shard_bytes, target.sites)
     return tensor.offset, tensor.offset + size, tensor.name

@@ -1,17 +1,20 @@
 """Numbers: what a Generic computes with is held exactly by f32, in which it computes. Part of `numerics`.
 
-Types of buffers round what they are given, which is stated, and each but i32 holds no more than f32 does. Two things
-could be rounded besides, on the way in: an index expression that stands as a number (a position in a mask), and an
-element of i32 that is not just copied. So both are at most 2**24, by the ranges of the variables and by the fill of
-the formal. Else two positions, or two indices, that differ could be compared as equal. A constant is rounded as any
-other number, and is none that would become infinite.
+Types of buffers round what they are given, which is stated, and each but i32 holds no more than f32 does. Whole numbers
+could be rounded besides: an index expression that stands as a number (a position in a mask), an element of i32 that is
+not just copied, and what is added, subtracted and multiplied of them. So all are at most 2**24, by the ranges of the
+variables and by the fill of the formal: else two positions, or two indices, that differ could be compared as equal. A
+constant is rounded as any other number. It is none that would become infinite, or, where it is compared with a whole
+number, another whole number.
 """
 
 from __future__ import annotations
 
-from pavane.ir.expr import At, Const, Reduce, Var, walk
+from ctypes import c_float
+
+from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, children, walk
 from pavane.ir.program import LV_GEN_COL, LV_GEN_ROW, Generic
-from pavane.ir.quasi import lower, upper
+from pavane.ir.quasi import Domain, lower, upper
 from pavane.ir.types import SIGNIFICAND_BITS
 from pavane.reject import NumericsRefused
 from pavane.targets.fidelity import largest_magnitude
@@ -33,23 +36,53 @@ def numbers(section: Section, computed: Computed) -> None:
             domain = domain.with_loop(node.var, node.extent)
         elif isinstance(node, Const) and abs(node.value) > LARGEST_F32:
             raise NumericsRefused(f"the constant {node.value:g} is infinite in f32", where=place.where)
-        elif isinstance(node, Var):
-            _held(max(upper(node.value, domain), -lower(node.value, domain)), str(node.value), place.where)
-        elif isinstance(node, At) and node is not op.expr and section.buffer(node.name).dtype == "i32":
-            _held(_greatest(section, computed, node.name), f"an element of {node.name}", place.where)
+    if not isinstance(op.expr, At):
+        _whole(section, computed, op.expr, domain)
 
 
-def _greatest(section: Section, computed: Computed, name: str) -> int | None:
-    """The greatest magnitude in a buffer that holds a formal's elements."""
-    term = computed.operands[name]
-    return largest_magnitude(section.formals[term.name].fill) if isinstance(term, At) else None
+def _whole(section: Section, computed: Computed, node: Expr, domain: Domain) -> int | None:
+    """The greatest magnitude of a whole number, which f32 holds; None of what is none, or a constant of many bits."""
+    where = computed.place.where
+    parts = [_whole(section, computed, child, domain) for child in children(node)]
+    known = [part for part in parts if part is not None]
+    if isinstance(node, Var):
+        found = max(upper(node.value, domain), -lower(node.value, domain))
+        return _held(found, str(node.value), where)
+    if isinstance(node, At):
+        if section.buffer(node.name).dtype != "i32":
+            return None
+        term = computed.operands[node.name]
+        most = largest_magnitude(section.formals[term.name].fill) if isinstance(term, At) else None
+        return _held(most, f"an element of {node.name}", where)
+    if isinstance(node, Const):
+        return abs(int(node.value)) if node.value.is_integer() and abs(node.value) <= _MOST else None
+    if isinstance(node, Fn) and node.op in ("eq", "lt", "le"):
+        _compared(node, known, where)
+        return 1
+    if len(known) < len(parts):
+        return None
+    if isinstance(node, Reduce):
+        turns = upper(node.extent, domain) if node.kind == "SUM" else 1
+        return _held(max(turns, 0) * known[0], "a sum of whole numbers", where)
+    if isinstance(node, Fn) and node.op in ("add", "sub", "mul"):
+        return _held(known[0] * known[1] if node.op == "mul" else sum(known), "a whole number", where)
+    if isinstance(node, Fn) and node.op in ("min", "max", "abs", "round", "select"):
+        return max(known[-2:])
+    return None
 
 
-def _held(greatest: int | None, what: str, where: str) -> None:
+def _compared(node: Fn, known: list[int], where: str) -> None:
+    """A constant that is compared with a whole number does not become another whole number."""
+    for constant in node.args if known else ():
+        if isinstance(constant, Const):
+            taken = c_float(constant.value).value
+            if taken != constant.value and taken.is_integer() and abs(taken) <= _MOST:
+                raise NumericsRefused(f"the constant {constant.value!r} is {taken:g} in f32", where=where)
+
+
+def _held(greatest: int | None, what: str, where: str) -> int:
     if greatest is None or greatest > _MOST:
-        raise NumericsRefused(
-            f"{what} is taken as f32, which may not hold every value exactly",
-            where=where,
-            needed="magnitudes that are not known" if greatest is None else f"magnitudes up to {greatest}",
-            available=f"{_MOST}",
-        )
+        what = f"{what} is taken as f32, which may not hold every value exactly"
+        needed = "magnitudes that are not known" if greatest is None else f"magnitudes up to {greatest}"
+        raise NumericsRefused(what, where=where, needed=needed, available=f"{_MOST}")
+    return greatest

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pavane.ir.program import Formal, Program, Spec, Tensor
-from pavane.ir.quasi import Domain, Quasi, quasi
+from pavane.ir.program import Formal, Spec, Tensor
+from pavane.ir.quasi import Quasi, quasi
 from pavane.reject import OrderRefused
-from pavane.verify.check.bindings import Memory, Place, bound, elements
+from pavane.verify.check.bindings import Memory, Place, elements
 from pavane.verify.check.inequalities import never_negative
-from pavane.verify.check.section import Section
 
 
 @dataclass
@@ -32,23 +31,20 @@ class _Written:
     stored: set[str] = field(default_factory=set)
 
 
-def initialised(program: Program, sections: dict[str, Section], memory: Memory, symbols: Domain) -> None:
+def initialised(memory: Memory) -> None:
     """Refuse the first read of what nothing has written, and what an epoch does not write whole."""
     written = _Written()
-    for number, instance in enumerate(program.instances):
-        section, where = sections[instance.shape], f"section {number}"
-        specs = {spec.out: spec for spec in section.shape.spec}
-        pairs = list(bound(section, instance, memory))
+    for where, section, pairs in memory.bound:
         for formal, tensor in pairs:
-            if formal.name not in specs and tensor.role not in ("INPUT", "WEIGHT"):
-                _read(written, memory, symbols, formal, tensor, f"{where}, {formal.name} = {tensor.name}")
+            if formal.name not in section.specs and tensor.role not in ("INPUT", "WEIGHT"):
+                _read(written, memory, formal, tensor, f"{where}, {formal.name} = {tensor.name}")
         for formal, tensor in pairs:
-            if formal.name in specs:
-                _write(written, memory, symbols, specs[formal.name], formal, tensor, f"{where}, {formal.name}")
-    _outcome(written, memory, program)
+            if formal.name in section.specs:
+                _write(written, memory, section.specs[formal.name], formal, tensor, f"{where}, {formal.name}")
+    _outcome(written, memory)
 
 
-def _read(written: _Written, memory: Memory, symbols: Domain, formal: Formal, tensor: Tensor, where: str) -> None:
+def _read(written: _Written, memory: Memory, formal: Formal, tensor: Tensor, where: str) -> None:
     count, there = elements(formal.shape), written.first.get(tensor.name)
     if tensor.role == "STATE":
         if tensor.transition is None:
@@ -58,13 +54,9 @@ def _read(written: _Written, memory: Memory, symbols: Domain, formal: Formal, te
             there = _rows(tensor, tensor.transition.row + tensor.transition.rows)
     elif memory.part:
         return
-    if count is None or there is None or not never_negative(there - count, symbols):
-        raise OrderRefused(
-            "a section reads elements that no section before it has written",
-            where=where,
-            needed=f"{count}",
-            available=f"{there}",
-        )
+    if count is None or there is None or not never_negative(there - count, memory.symbols):
+        what = "a section reads elements that no section before it has written"
+        raise OrderRefused(what, where=where, needed=f"{count}", available=f"{there}")
 
 
 def _rows(tensor: Tensor, rows: Quasi) -> Quasi | None:
@@ -72,9 +64,7 @@ def _rows(tensor: Tensor, rows: Quasi) -> Quasi | None:
     return elements((rows, *tensor.shape[1:]))
 
 
-def _write(
-    written: _Written, memory: Memory, symbols: Domain, spec: Spec, formal: Formal, tensor: Tensor, where: str
-) -> None:
+def _write(written: _Written, memory: Memory, spec: Spec, formal: Formal, tensor: Tensor, where: str) -> None:
     written.stored.add(tensor.name)
     at = memory.places[tensor.name]
     for place in memory.meeting[at]:
@@ -86,7 +76,7 @@ def _write(
         return
     whole = all(o == quasi(0) for o in spec.origin) and spec.extents == formal.shape
     count, before = elements(formal.shape), written.first.get(tensor.name)
-    if whole and count is not None and (before is None or never_negative(count - before, symbols)):
+    if whole and count is not None and (before is None or never_negative(count - before, memory.symbols)):
         written.first[tensor.name] = count
     if tensor.name in written.first:
         written.there[at] = tensor.name
@@ -109,8 +99,9 @@ def _transition(written: _Written, spec: Spec, formal: Formal, tensor: Tensor, w
     written.appended.add(tensor.name)
 
 
-def _outcome(written: _Written, memory: Memory, program: Program) -> None:
+def _outcome(written: _Written, memory: Memory) -> None:
     """Outputs are written whole; every STATE tensor that changes makes its transition, all of the same rows."""
+    program = memory.program
     changes = {(t.transition.row, t.transition.rows) for t in program.tensors if t.transition is not None}
     if len(changes) > 1:
         raise OrderRefused("STATE tensors have different transitions", where=program.name)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from heapq import heappop, heappush
 
-from pavane.ir.program import Load, Pop, Reserve, Store, Window
+from pavane.ir.program import Load, Pop, Reserve, Store
 from pavane.ir.quasi import lower
 from pavane.verify.check.section import Actor, Leaf, Section, named_by
 
@@ -28,7 +28,9 @@ def loads_after(section: Section, loader: Actor, loaded: str, storer: Actor, sto
     its own? For formals whose elements of equal indices stand at equal bytes.
     """
     load, store = _moves(loader, Load, loaded), _moves(storer, Store, stored)
-    if load is None or store is None or load.nest != store.nest or _window(load) != _window(store):
+    if load is None or store is None or load.nest != store.nest:
+        return False
+    if load.placed.window != store.placed.window:  # type: ignore[union-attr]
         return False
     behind = _behind(section, loader, load, store)
     return behind is not None and behind <= math.prod(lower(extent, section.symbols) for _, extent in load.nest)
@@ -40,15 +42,10 @@ def _moves(actor: Actor, kind: type[Load | Store], formal: str) -> Leaf | None:
     return found[0] if len(found) == 1 else None
 
 
-def _window(leaf: Leaf) -> Window:
-    step: Load | Store = leaf.placed  # type: ignore[assignment]
-    return step.window
-
-
 def _behind(section: Section, loader: Actor, load: Leaf, store: Leaf) -> int | None:
     """How many turns the pop of the slot that is stored may be behind the reserve of the one that is loaded."""
     first, last = named_by(load.step), named_by(store.step)
-    reserved = _once(loader, Reserve, first, load) is not None
+    reserved = loader.only(Reserve, first, load.path) is not None
     chains, seen = [(section.fifos[first].depth, first)] if reserved else [], set[str]()
     while chains:
         behind, name = heappop(chains)
@@ -56,17 +53,11 @@ def _behind(section: Section, loader: Actor, load: Leaf, store: Leaf) -> int | N
         if others or name in seen or len(section.pushers[name]) > 1:
             continue
         if name == last:
-            return behind if _once(popper, Pop, name, store) else None
+            return behind if popper.only(Pop, name, store.path) else None
         seen.add(name)
         (pop, *_) = popper.uses(Pop, name)
         for fifo in section.fifos.values():
-            reserve = _once(popper, Reserve, fifo.name, pop)
+            reserve = popper.only(Reserve, fifo.name, pop.path)
             if reserve is not None:
                 heappush(chains, (behind + fifo.depth + (reserve.index > pop.index), fifo.name))
     return None
-
-
-def _once(actor: Actor, kind: type, fifo: str, beside: Leaf) -> Leaf | None:
-    """The only step of a kind on a FIFO, where it stands in the same loops as another step."""
-    found = actor.uses(kind, fifo)
-    return found[0] if len(found) == 1 and found[0].path == beside.path else None

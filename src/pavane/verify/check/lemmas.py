@@ -105,12 +105,8 @@ def _sum(close: Closing, addend: Expr | Strip) -> Expr | Strip:
         raise OutsideFragment(f"the blocks of a sum do not step through it along {var}", where=where)
     inside = close.domain.with_loop(var, extent)
     if not (never_negative(extent * size - limit, inside) and never_negative(limit, inside)):
-        raise MeaningRefused(
-            f"the loop over {var} does not reach the end of the sum",
-            where=where,
-            needed=f"{limit} terms",
-            available=f"{size} * ({extent})",
-        )
+        what = f"the loop over {var} does not reach the end of the sum"
+        raise MeaningRefused(what, where=where, needed=f"{limit} terms", available=f"{size} * ({extent})")
     turn = quasi(fresh) // size
     body = substitute(addend.body, {var: turn, addend.var: quasi(fresh) - turn * size})
     return Reduce("SUM", fresh, limit, body)

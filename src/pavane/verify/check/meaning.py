@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pavane.ir.expr import At, Expr, Fn, replace_operands, substitute
-from pavane.ir.program import Generic, Instance, MatmulTiles, Span, Spec, Store
+from pavane.ir.program import Generic, Instance, MatmulTiles, Spec, Store
 from pavane.ir.quasi import Domain, Quasi, quasi
 from pavane.ir.types import INTEGER_DTYPES, block_elements
 from pavane.ir.walk import window_spans
@@ -30,12 +30,11 @@ from pavane.verify.check.values import Computed, Evidence, Stored
 
 def meaning(section: Section, evidence: Evidence, instances: Sequence[Instance]) -> str:
     """Refuse the first store whose term is not the spec's; `instances` are those of the shape."""
-    specs = {spec.out: spec for spec in section.shape.spec}
     one = _bound_alike(section, instances)
     for computed in evidence.computes:
         _storage(section, computed)
     for stored in evidence.stores:
-        _same(section, specs[stored.step.tensor], stored, one)
+        _same(section, section.specs[stored.step.tensor], stored, one)
     return f"{len(evidence.stores)} stores equal their specs"
 
 
@@ -74,13 +73,14 @@ def _storage(section: Section, computed: Computed) -> None:
     where = computed.place.where
     buffer = section.buffer(op.dst.name)
     if buffer.dtype in INTEGER_DTYPES and not _gives(section, op, buffer.dtype):
-        raise MeaningRefused(
-            f"{buffer.dtype} is stored from an expression that may not be an integer of its range", where=where
-        )
-    if block_elements(buffer.dtype) > 1:
-        if isinstance(op, MatmulTiles):
-            raise MeaningRefused(f"a product is accumulated in {buffer.dtype}", where=where)
-        _whole_blocks(op.dst.col, op.cols, buffer.dtype, computed.place.domain, where)
+        what = f"{buffer.dtype} is stored from an expression that may not be an integer of its range"
+        raise MeaningRefused(what, where=where)
+    block = block_elements(buffer.dtype)
+    if block > 1 and isinstance(op, MatmulTiles):
+        raise MeaningRefused(f"a product is accumulated in {buffer.dtype}", where=where)
+    if not in_whole_blocks(op.dst.col, op.cols, block, computed.place.domain):
+        what = f"{buffer.dtype} columns do not begin and end at whole blocks of {block}"
+        raise MeaningRefused(what, where=where, needed=f"{op.dst.col} +: {op.cols.size}")
 
 
 def _gives(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
@@ -88,14 +88,3 @@ def _gives(section: Section, op: Generic | MatmulTiles, dtype: str) -> bool:
     if isinstance(expr, Fn):
         return expr.op == "cast" and expr.dtype == dtype
     return isinstance(expr, At) and section.buffer(expr.name).dtype == dtype
-
-
-def _whole_blocks(offset: Quasi, cols: Span, dtype: str, domain: Domain, where: str) -> None:
-    """The columns start at a block and end at one: at the size, or at a limit that is one."""
-    block = block_elements(dtype)
-    if not in_whole_blocks(offset, cols, block, domain):
-        raise MeaningRefused(
-            f"{dtype} columns do not begin and end at whole blocks of {block}",
-            where=where,
-            needed=f"{offset} +: {cols.size}",
-        )

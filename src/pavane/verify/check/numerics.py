@@ -4,9 +4,9 @@ fills.
 - *Mode*: each MatmulTiles uses the mode that its engine has for the dtypes of its operands and the significand bits of
   what they hold (`targets.fidelity`), and accumulates in the mode's accumulator type.
 - *Tree*: a product whose b is transposed sums in the mode's lanes over the whole contraction, so the contraction is
-  one step; any other sums one lane in ascending k, which any ascending split respects, when no other contraction is
-  added to the same elements between its blocks (or all is exact). Multiply and add are fused as the mode says. So
-  neither plan nor grid changes a bit.
+  one step; any other sums one lane in ascending k, which any ascending split respects, when nothing else is added to
+  the same elements in the turns of a loop over its blocks (or all is exact). Multiply and add are fused as the mode
+  says. So neither plan nor grid changes a bit.
 - *Contract*: INT8_ACTIVATIONS exactly where a q8_0 weight meets activations that are q8_0.
 - *Operands*: the dtype stated for each formal that a product reads is that of the buffer that holds it, or, where it is
   loaded into a slot (with nothing that is stated in another), one that the engine makes of it on the way in. Block
@@ -22,7 +22,7 @@ fills.
 from __future__ import annotations
 
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce
-from pavane.ir.program import Carry, Generic, Load, MatmulTiles, Ref
+from pavane.ir.program import Carry, Generic, Load, MatmulTiles, Ref, Tree
 from pavane.ir.quasi import Domain, upper
 from pavane.ir.types import MAGNITUDE_BITS, SIGNIFICAND_BITS, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
@@ -32,7 +32,7 @@ from pavane.targets.fidelity import buffer_bits
 from pavane.verify.check.in_f32 import numbers
 from pavane.verify.check.inequalities import in_whole_blocks
 from pavane.verify.check.section import Section
-from pavane.verify.check.values import Computed, Evidence, Place, Strip
+from pavane.verify.check.values import Computed, Evidence, Place, Strip, Summed
 
 GENERIC_BITS = 24
 _INTEGER_BITS = {"i8": 7, "i32": 31}
@@ -55,7 +55,10 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
     _listed(section, products)
     if section.shape.numerics.exact:
         for carry in section.shape.carries:
-            _exact_start(section, carry)
+            where = f"{section.where}, carry {carry.name}"
+            found = _bound(section, Const(carry.initial), section.symbols, GENERIC_BITS, where)
+            if found:  # every type holds a 0
+                _held(found, GENERIC_BITS, carry.dtype, carry.name, where)
         for computed in evidence.computes:
             _exact(section, computed, modes.get(id(computed)), _sums_around(evidence, computed))
         _exact_outputs(section, evidence)
@@ -68,11 +71,8 @@ def _block_floats(section: Section, computed: Computed, target: SpatialTarget) -
     for name in (computed.op.dst.name, *computed.operands):
         dtype = section.buffer(name).dtype
         if dtype in MAGNITUDE_BITS and dtype not in engine.block_floats:
-            raise NumericsRefused(
-                f"engine {engine.name} takes no {dtype} out of {name}",
-                where=computed.place.where,
-                available=", ".join(engine.block_floats) or "no block floats",
-            )
+            what, available = f"engine {engine.name} takes no {dtype} out of {name}", ", ".join(engine.block_floats)
+            raise NumericsRefused(what, where=computed.place.where, available=available or "no block floats")
 
 
 def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixMode:
@@ -85,17 +85,13 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     if mode is None:
         raise NumericsRefused(f"engine {engine.name} has no product {a} x {b}", where=product.place.where)
     _whole_blocks(section, op, product.place)
-    if (
-        dst.dtype != mode.accumulator
-        or section.shape.numerics.accumulator != mode.accumulator
-        or not isinstance(dst, Carry)
-    ):
-        raise NumericsRefused(
+    stated = section.shape.numerics.accumulator
+    if not (dst.dtype == stated == mode.accumulator and isinstance(dst, Carry)):
+        what, available = (
             "the sum is not kept in a carry of the engine's accumulator type",
-            where=product.place.where,
-            needed=mode.accumulator,
-            available=f"{dst.dtype}, stated {section.shape.numerics.accumulator}",
+            f"{dst.dtype}, stated {stated}",
         )
+        raise NumericsRefused(what, where=product.place.where, needed=mode.accumulator, available=available)
     return mode
 
 
@@ -104,40 +100,32 @@ def _whole_blocks(section: Section, op: MatmulTiles, place: Place) -> None:
     for ref, span in ((op.a, op.k), (op.b, op.k if op.transposed else op.cols)):
         block = block_elements(section.buffer(ref.name).dtype)
         if not in_whole_blocks(ref.col, span, block, place.domain):
+            needed = f"{ref.col} +: {span.size}, below {span.limit - span.start}"
             raise NumericsRefused(
-                f"{ref.name} is not read in whole blocks of {block}",
-                where=place.where,
-                needed=f"{ref.col} +: {span.size}, below {span.limit - span.start}",
+                f"{ref.name} is not read in whole blocks of {block}", where=place.where, needed=needed
             )
 
 
-def _sums_around(evidence: Evidence, computed: Computed) -> list[str]:
+def _sums_around(evidence: Evidence, computed: Computed) -> list[Summed]:
     """The loops around an op whose turns add to the same elements of its destination."""
     place, name = computed.place, computed.op.dst.name
     sums = (s for s in evidence.sums if s.actor is place.actor and s.name == name)
-    return [s.var for s in sums if s.first <= place.leaf.index <= s.last]
+    return [s for s in sums if s.first <= place.leaf.index <= s.last]
 
 
-def _tree(product: Computed, mode: MatrixMode, sums: list[str]) -> None:
+def _tree(product: Computed, mode: MatrixMode, sums: list[Summed]) -> None:
     op: MatmulTiles = product.op  # type: ignore[assignment]
     lanes = mode.lanes if op.transposed else 1
-    if (op.tree.atom, op.tree.lanes, op.tree.fused) != (0, lanes, mode.fused):
-        raise NumericsRefused(
-            "the order of the sum is not the engine's",
-            where=product.place.where,
-            needed=f"atom 0, {lanes} lanes, {'fused' if mode.fused else 'separate'}",
-            available=f"atom {op.tree.atom}, {op.tree.lanes} lanes, {'fused' if op.tree.fused else 'separate'}",
-        )
+    wanted = Tree(lanes=lanes, fused=mode.fused)
+    if op.tree != wanted:
+        what = "the order of the sum is not the engine's"
+        raise NumericsRefused(what, where=product.place.where, needed=f"{wanted}", available=f"{op.tree}")
     if lanes > 1 and (sums or len(product.result) > 2):
-        raise NumericsRefused(
-            "a sum in lanes is split over steps, so the plan would change its bits", where=product.place.where
-        )
-    mixed = any(isinstance(part, Strip) for part in product.result[:-1])
-    if mixed and not product.place.section.shape.numerics.exact:
-        raise NumericsRefused(
-            "two sums are added up in turns, block by block, so the plan would change their bits",
-            where=product.place.where,
-        )
+        what = "a sum in lanes is split over steps, so the plan would change its bits"
+        raise NumericsRefused(what, where=product.place.where)
+    if any(s.mixed for s in sums) and not product.place.section.shape.numerics.exact:
+        what = "two sums are added up in turns, block by block, so the plan would change their bits"
+        raise NumericsRefused(what, where=product.place.where)
 
 
 def _contract(section: Section, product: Computed) -> None:
@@ -145,10 +133,8 @@ def _contract(section: Section, product: Computed) -> None:
     a, b = section.buffer(op.a.name).dtype, section.buffer(op.b.name).dtype
     quantised = section.shape.numerics.contract == "INT8_ACTIVATIONS"
     if (a == "q8_0") != (quantised and b == "q8_0"):
-        raise NumericsRefused(
-            f"a product {a} x {b} does not belong to the contract {section.shape.numerics.contract}",
-            where=product.place.where,
-        )
+        what = f"a product {a} x {b} does not belong to the contract {section.shape.numerics.contract}"
+        raise NumericsRefused(what, where=product.place.where)
 
 
 def _taken(section: Section, product: Computed, ref: Ref) -> str:
@@ -179,15 +165,14 @@ def _listed(section: Section, products: list[Computed]) -> None:
         raise NumericsRefused("an operand of a product is stated twice", where=section.where, terms=listed)
     for name in listed:
         if name not in names:
-            raise NumericsRefused(
-                f"{name} is stated as an operand of a product, which no product reads", where=section.where
-            )
+            what = f"{name} is stated as an operand of a product, which no product reads"
+            raise NumericsRefused(what, where=section.where)
 
 
 # --- exactness --------------------------------------------------------------------------------------------------------
 
 
-def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: list[str]) -> None:
+def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: list[Summed]) -> None:
     """Every value that one op makes is held exactly, where it is made and where it is put."""
     where = computed.place.where
     bits = GENERIC_BITS if mode is None else mode.accumulator_bits
@@ -195,7 +180,7 @@ def _exact(section: Section, computed: Computed, mode: MatrixMode | None, sums: 
         return
     if mode is not None:
         op: MatmulTiles = computed.op  # type: ignore[assignment]
-        if any(var not in op.k.start.variables() for var in sums):
+        if any(s.var not in op.k.start.variables() for s in sums):
             raise NumericsRefused("exactness is claimed of a sum over more than contractions", where=where)
         for ref, taken, full in zip((op.a, op.b), (mode.a, mode.b), mode.bits, strict=True):
             term = computed.operands[ref.name]
@@ -210,14 +195,6 @@ def _multiplied_whole(section: Section, term: Expr, taken: str, full: int) -> bo
     """Are a formal's elements multiplied with all bits that their type has, whatever their size?"""
     source = section.formals[term.name].dtype if isinstance(term, At) else ""
     return source in SIGNIFICAND_BITS and _holds(taken, source) and SIGNIFICAND_BITS[source] <= full
-
-
-def _exact_start(section: Section, carry: Carry) -> None:
-    """What an init puts into a carry is there as it is stated. (Every type holds a 0.)"""
-    where = f"{section.where}, carry {carry.name}"
-    found = _bound(section, Const(carry.initial), section.symbols, GENERIC_BITS, where)
-    if found:
-        _held(found, GENERIC_BITS, carry.dtype, carry.name, where)
 
 
 def _copied(section: Section, computed: Computed) -> bool:
@@ -255,12 +232,8 @@ def _held(bound: int, bits: int, dtype: str, what: str, where: str) -> None:
 
 def _within(bound: int, bits: int, what: str, where: str) -> None:
     if bound > 1 << bits:
-        raise NumericsRefused(
-            f"{what} may not hold every value exactly",
-            where=where,
-            needed=f"magnitudes up to {bound}",
-            available=f"2**{bits}",
-        )
+        what, needed = f"{what} may not hold every value exactly", f"magnitudes up to {bound}"
+        raise NumericsRefused(what, where=where, needed=needed, available=f"2**{bits}")
 
 
 def _exact_outputs(section: Section, evidence: Evidence) -> None:

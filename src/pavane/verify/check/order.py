@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from pavane.ir.program import Program
-from pavane.ir.quasi import Domain
 from pavane.reject import OrderRefused, OutsideFragment
+from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.bindings import Memory
 from pavane.verify.check.boundaries import Access, walk_program
-from pavane.verify.check.boxes import overlaps
+from pavane.verify.check.boxes import clashing
 from pavane.verify.check.initialised import initialised
 from pavane.verify.check.order_of_memory import LocalUses, local_order, shared_counters
 from pavane.verify.check.order_of_tensors import TensorUses, tensor_order
@@ -29,34 +28,26 @@ from pavane.verify.check.scope import MAX_PAIRS
 from pavane.verify.check.section import Section
 from pavane.verify.check.values import Evidence
 
-MAX_ACCESSES = 1 << 16
+MAX_ACCESSES = 1 << 17
 
 
 def section_order(section: Section) -> str:
     """Ownership of slots and carries inside a section."""
     steps = sum(ownership(section, actor) for actor in section.actors)
     for name in section.carries:
-        users = section.users(name)
-        for i, actor in enumerate(users):
-            for other in users[i + 1 :]:
-                if overlaps(actor.box, other.box):
-                    raise OrderRefused(f"{actor.name} and {other.name} both use carry {name}", where=section.where)
+        if both := clashing((actor.name, actor.box) for actor in section.users(name)):
+            raise OrderRefused(f"{' and '.join(both)} both use carry {name}", where=section.where)
     return f"{steps} steps own what they touch"
 
 
-def program_order(
-    program: Program,
-    sections: dict[str, Section],
-    evidence: dict[str, Evidence],
-    memory: Memory,
-    symbols: Domain,
-) -> str:
-    """Accesses of different sections, in the order in which the workers run them; sections and evidence by shape."""
-    initialised(program, sections, memory, symbols)
+def program_order(memory: Memory, evidence: dict[str, Evidence], target: SpatialTarget) -> str:
+    """Accesses of different sections, in the order in which the workers run them; evidence by shape."""
+    program, sections = memory.program, memory.sections
+    initialised(memory)
     shared_counters(program, sections)
     untold: frozenset[str] = frozenset()
     while True:
-        tensors, local = TensorUses(program, sections, memory), LocalUses(program, sections, evidence)
+        tensors, local = TensorUses(memory), LocalUses(program, sections, evidence, target)
         walk = walk_program(program, sections, partial(_visit, tensors, local), untold)
         if walk.ahead <= untold:
             break
@@ -76,4 +67,4 @@ def _visit(tensors: TensorUses, local: LocalUses, access: Access) -> None:
         ("its sections touch the same bytes too often", tensors.compared + local.compared, MAX_PAIRS),
     ):
         if count > most:
-            raise OutsideFragment(what, where=tensors.program.name, available=f"{most}")
+            raise OutsideFragment(what, where=tensors.memory.program.name, available=f"{most}")

@@ -2,8 +2,9 @@
 other through the same FIFOs, carries and counters as turns of one loop do.)
 
 A process knows that those of other shapes are done on the site which use bytes that it uses, unless both only read
-(`local_bytes`). Two counters with one id belong to one engine; before a process posts to one, every waiter of the other
-is done, on all sites.
+(`local_bytes`). A shape's FIFOs are on a site until all its processes there are done: those of all shapes that may
+still be there, with its own, are no more than the chip has. Two counters with one id belong to one engine; before a
+process posts to one, every waiter of the other is done, on all sites.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from itertools import chain, combinations
 
 from pavane.ir.program import Counter, Post, Program
 from pavane.reject import CapacityRefused, OrderRefused, OutsideFragment
+from pavane.targets.descriptor import SpatialTarget
 from pavane.verify.check.boundaries import Access
 from pavane.verify.check.boxes import Box, box, overlaps, point
 from pavane.verify.check.capacity import memory_map
 from pavane.verify.check.clocks import Class, over_everywhere
 from pavane.verify.check.facts import LOCAL, first_access
 from pavane.verify.check.local_bytes import Bytes, all_bytes, bytes_read, changes
-from pavane.verify.check.scope import MAX_PAIRS
+from pavane.verify.check.scope import MAX_SHARING
 from pavane.verify.check.section import Actor, Section
 from pavane.verify.check.standing import stands_on
 from pavane.verify.check.values import Evidence
@@ -33,16 +35,18 @@ Overlaps = dict[int, dict[str, list[tuple[str, Use]]]]
 class LocalUses:
     """`ran`: the last section of each shape so far, in their order. What is known of shapes, found when first asked
     for: `overlapping` buffers of two, and counters `reused` by a process of one. `readable`: by shape, buffer and class
-    what can be read.
+    what can be read; `engines`: by shape and class those that run it.
     """
 
     program: Program
     sections: dict[str, Section]
     evidence: dict[str, Evidence]
+    target: SpatialTarget
     ran: dict[str, int] = field(default_factory=dict)
     overlapping: dict[tuple[str, str], Overlaps] = field(default_factory=dict)
     reused: dict[tuple[str, int], list[tuple[str, Counter, Box]]] = field(default_factory=dict)
     readable: dict[tuple[str, str, int], Bytes | None] = field(default_factory=dict)
+    engines: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
     current: int = -1
     compared: int = 0
 
@@ -58,12 +62,39 @@ def local_order(uses: LocalUses, access: Access) -> None:
     _counters_free(uses, access)
     known = access.before(LOCAL).own
     over_here = min(known.get(engine, -1) for engine in access.place.workers)  # others use nothing on the site
+    there = [access.section.shape.name]
     for shape, last in reversed(uses.ran.items()):
         if last <= over_here:
             break
         uses.compared += 1
         if shape != access.section.shape.name:
             _buffers_free(uses, access, shape, last)
+            if any(known.get(engine, -1) < last for engine in _engines(uses, shape, access.place)):
+                there.append(shape)
+    _fifos_free(uses, access, there)
+
+
+def _engines(uses: LocalUses, shape: str, place: Class) -> frozenset[str]:
+    """Those that run a shape on a class of sites."""
+    if (shape, place.number) not in uses.engines:
+        section, here = uses.sections[shape], point(place.site)
+        found = frozenset(a.process.engine for a in section.actors if stands_on(section, a, here))
+        uses.engines[(shape, place.number)] = found
+    return uses.engines[(shape, place.number)]
+
+
+def _fifos_free(uses: LocalUses, access: Access, shapes: list[str]) -> None:
+    """The site has FIFOs for all shapes that may be there at once."""
+    counts = {shape: len(uses.sections[shape].shape.fifos) for shape in shapes}
+    if len(shapes) > 1 and sum(counts.values()) > uses.target.fifos.per_site:
+        raise CapacityRefused(
+            f"section {access.instance} begins where too many FIFOs may still be in use",
+            where=access.actor.where,
+            needed=f"{sum(counts.values())} on a site",
+            available=f"{uses.target.fifos.per_site}",
+            terms=[f"{shape}: {count}" for shape, count in counts.items()],
+            remedy=f"let engine {access.actor.process.engine} wait at the boundary",
+        )
 
 
 def _buffers_free(uses: LocalUses, access: Access, shape: str, last: int) -> None:
@@ -169,8 +200,8 @@ def shared_counters(program: Program, sections: dict[str, Section]) -> None:
         by_id.setdefault(counter.id, []).append((shape, counter, box(counter.rect, f"counter {counter.name}")))
     pairs = chain.from_iterable(combinations(listed, 2) for listed in by_id.values())
     for number, ((shape, counter, edges), (other_shape, other, beside)) in enumerate(pairs):
-        if number == MAX_PAIRS:
-            raise OutsideFragment("too many counters have one id", where=program.name, available=f"{MAX_PAIRS} pairs")
+        if number == MAX_SHARING:
+            raise OutsideFragment("too many counters have one id", where=program.name, available=f"{MAX_SHARING} pairs")
         if shape == other_shape or not overlaps(edges, beside):
             continue
         if not other_shape or counter.engine != other.engine:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pavane.ir.program import SITE_X, SITE_Y, Program, Store
+from pavane.ir.program import SITE_X, SITE_Y, Store
 from pavane.reject import OrderRefused
 from pavane.verify.check.bindings import Memory, Place
 from pavane.verify.check.boundaries import Access
@@ -20,7 +20,6 @@ from pavane.verify.check.clocks import Clock, over_everywhere
 from pavane.verify.check.facts import TENSORS, touching
 from pavane.verify.check.footprints import Footprint, footprint_of
 from pavane.verify.check.lag import loads_after
-from pavane.verify.check.section import Section
 
 Where = tuple[int, str]
 Use = tuple[str, int, str]  # shape, process, formal
@@ -37,8 +36,6 @@ class TensorUses:
     of a table of accesses (both kept beside it), what of the table is not known to be over.
     """
 
-    program: Program
-    sections: dict[str, Section]
     memory: Memory
     reads: dict[Place, Accesses] = field(default_factory=dict)
     writes: dict[Place, Accesses] = field(default_factory=dict)
@@ -61,7 +58,7 @@ def tensor_order(uses: TensorUses, access: Access) -> None:
     if key not in uses.touched:
         steps = (leaf.step for _, leaf in touching(access.section, access.actor))
         uses.touched[key] = {step.tensor: isinstance(step, Store) for step in steps}  # type: ignore[union-attr]
-    bound = {binding.formal: binding.tensor for binding in uses.program.instances[access.instance].bindings}
+    bound = {binding.formal: binding.tensor for binding in uses.memory.program.instances[access.instance].bindings}
     place = (access.place.number, access.actor.process.engine)
     for formal, writes in uses.touched[key].items():
         tensor, use = bound[formal], (*key, formal)
@@ -122,7 +119,7 @@ def _meeting(uses: TensorUses, use: Use, before: Use, alike: bool) -> tuple[str,
     """The coordinates that are the same wherever two uses touch one element; None where they need no further order."""
     key = (use, before, alike)
     if key not in uses.meetings:
-        mine, theirs, section = _footprint(uses, use), _footprint(uses, before), uses.sections[use[0]]
+        mine, theirs, section = _footprint(uses, use), _footprint(uses, before), uses.memory.sections[use[0]]
         (shape, loader, loaded), (other, storer, stored) = use, before
         numbered = alike and shape == other and mine.inner == theirs.inner
         needless = mine.apart(theirs, alike, section.symbols) or (
@@ -134,6 +131,6 @@ def _meeting(uses: TensorUses, use: Use, before: Use, alike: bool) -> tuple[str,
 
 def _footprint(uses: TensorUses, use: Use) -> Footprint:
     if use not in uses.footprints:
-        section = uses.sections[use[0]]
+        section = uses.memory.sections[use[0]]
         uses.footprints[use] = footprint_of(section, section.actors[use[1]], use[2])
     return uses.footprints[use]

@@ -1,8 +1,10 @@
 """Progress: no process waits forever, for any value of the symbols and in any interleaving.
 
 The certificate's schedule is replayed (`abstract_run`): every `Reserve`, `Front` and `Wait` finds what it waits for.
-With the premises of `balance` (one pusher, one popper, one waiter a site; no control depends on data) one complete
-execution means that all are.
+One complete execution is enough. Each FIFO has one pushing and one popping process a site and each counter one waiting
+process (`balance`), so no step that is enabled is ever disabled by another process; extents and counts depend on no
+data. Hence any execution that stops early could be continued, and all complete (the diamond argument for Kahn networks
+with bounded queues).
 """
 
 from __future__ import annotations
@@ -15,10 +17,7 @@ from pavane.verify.check.section import Section
 def progress(section: Section, run: AbstractRun) -> str:
     """Refuse where the schedule meets a step that is not enabled."""
     if run.blocked:
-        raise ProgressRefused(
-            "a step waits for something that no step before it has done",
-            where=section.where,
-            terms=run.blocked[:4],
-            remedy="order the steps so that each hand-over and each post comes before the step that waits for it",
-        )
+        what = "a step waits for something that no step before it has done"
+        remedy = "order the steps so that each hand-over and each post comes before the step that waits for it"
+        raise ProgressRefused(what, where=section.where, terms=run.blocked[:4], remedy=remedy)
     return f"{run.steps} steps in one order"

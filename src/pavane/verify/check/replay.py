@@ -15,9 +15,6 @@ from pavane.verify.check.section import Section
 def replay(section: Section, run: AbstractRun) -> str:
     """Refuse when the end of an epoch differs from its beginning."""
     if run.left_over:
-        raise ReplayRefused(
-            "the section does not end as it began, so the next epoch would not start from the same state",
-            where=section.where,
-            terms=run.left_over[:4],
-        )
+        what = "the section does not end as it began, so the next epoch would not start from the same state"
+        raise ReplayRefused(what, where=section.where, terms=run.left_over[:4])
     return f"{len(section.fifos)} FIFOs and {len(section.counters)} counters return"

@@ -33,14 +33,29 @@ from dataclasses import dataclass, field, replace
 
 from pavane.ir.program import Counter, Post, Program, Run, Wait
 from pavane.reject import BalanceRefused, CapacityRefused, OrderRefused, ProgressRefused, ReplayRefused
-from pavane.verify.check.boxes import Box, box, overlaps, point, within
+from pavane.verify.check.boxes import Box, box, clashing, point, within
 from pavane.verify.check.clocks import Class, Clock, classes_of, joined
 from pavane.verify.check.families import OWN, ROW, WHOLE, Family, families_of, waits_for
 
 
 @dataclass
+class Round:
+    """The counters that its posters post to, how many workers have begun it, the clocks of their classes then, and what
+    is known when all have.
+    """
+
+    number: int
+    names: list[str]
+    begun: int = 0
+    posted: list[tuple[int, Clock]] = field(default_factory=list)
+    released: Clock | None = None
+
+
+@dataclass
 class Walk:
-    """The classes of each worker's sites (`places`), how far it is (`at`), the clocks, the posts and waits so far.
+    """The classes of each worker's sites (`places`), how far it is (`at`), the clocks; by reach and number all rounds
+    so far, by counter those that post to it; by class and counter who posts to its own site, and the clocks then; the
+    groups of posts and the waits of each worker so far.
 
     `ahead`: the families in which a poster has begun a round before the one before it was known to be complete;
     `untold`: those of which that is said before, so that their rounds tell nobody anything.
@@ -57,26 +72,19 @@ class Walk:
     families: dict[str, Family]
     untold: frozenset[str]
     ahead: set[str] = field(default_factory=set)
+    begun: dict[tuple[str, int], Round] = field(default_factory=dict)
+    rounds: dict[str, list[Round]] = field(default_factory=dict)
+    handed: dict[tuple[int, str], tuple[int, list[Clock]]] = field(default_factory=dict)
     groups: dict[tuple[int, str], int] = field(default_factory=dict)
     waits: dict[tuple[int, str], int] = field(default_factory=dict)
-    begun: dict[tuple[str, int], int] = field(default_factory=dict)
-    posts: dict[tuple[str, int], list[str]] = field(default_factory=dict)
-    rounds: dict[str, list[int]] = field(default_factory=dict)
-    posted: dict[tuple[str, int], list[tuple[int, Clock]]] = field(default_factory=dict)
-    released: dict[tuple[str, int], Clock] = field(default_factory=dict)
-    handed: dict[tuple[int, str], list[Clock]] = field(default_factory=dict)
-    handing: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
 def walk_of(program: Program, untold: frozenset[str]) -> Walk:
     """All workers at their first turns."""
     boxes = tuple(box(w.rect, f"worker {w.name}") for w in program.workers)
-    for i, worker in enumerate(program.workers):
-        for j in range(i):
-            if program.workers[j].engine == worker.engine and overlaps(boxes[i], boxes[j]):
-                raise OrderRefused(
-                    f"{worker.name} and {program.workers[j].name} share an engine of a site", where=program.name
-                )
+    for engine in dict.fromkeys(worker.engine for worker in program.workers):
+        if both := clashing((w.name, b) for w, b in zip(program.workers, boxes, strict=True) if w.engine == engine):
+            raise OrderRefused(f"{' and '.join(both)} share an engine of a site", where=program.name)
     classes = classes_of(program, boxes)
     places = tuple(
         tuple(c.number for c in classes if c.workers.get(worker.engine) == number)
@@ -114,12 +122,11 @@ def advance(walk: Walk) -> None:
 
 def _complete(walk: Walk, worker: int) -> bool:
     """Has everything that the worker's next wait needs been posted?"""
-    turn = walk.program.workers[worker].body[walk.at[worker]]
-    name = turn.counter  # type: ignore[union-attr]
+    name = walk.program.workers[worker].body[walk.at[worker]].counter  # type: ignore[union-attr]
     nth, reach, rounds = walk.waits.get((worker, name), 0), walk.reaches[name], walk.rounds.get(name, [])
     if reach == OWN:
-        return all(len(walk.handed.get((place, name), ())) > nth for place in walk.places[worker])
-    return nth < len(rounds) and walk.begun[(reach, rounds[nth])] == len(walk.families[reach].posters)
+        return all(len(walk.handed.get((place, name), (worker, ()))[1]) > nth for place in walk.places[worker])
+    return nth < len(rounds) and rounds[nth].begun == len(walk.families[reach].posters)
 
 
 def _hand(walk: Walk, number: int, turn: Post) -> None:
@@ -128,20 +135,18 @@ def _hand(walk: Walk, number: int, turn: Post) -> None:
     walk.at[number] += 1
     for place in walk.places[number]:
         clock = walk.clocks[(place, worker.engine)]
-        before = walk.handed.setdefault((place, turn.counter), [])
-        if before and walk.handing[(place, turn.counter)] != number:
+        poster, clocks = walk.handed.setdefault((place, turn.counter), (number, []))
+        if poster != number:
             raise BalanceRefused(f"two workers of a site post to {turn.counter}", where=f"worker {worker.name}")
-        walk.handing[(place, turn.counter)] = number
-        before.append(clock)
-        _fits(counter, len(before) - clock.waited.get(turn.counter, 0))
+        clocks.append(clock)
+        _fits(counter, len(clocks) - clock.waited.get(turn.counter, 0))
 
 
 def _post_group(walk: Walk, number: int) -> None:
+    """The posts of a worker to a family, up to its next other turn, or to a counter that it has posted to: a round."""
     worker = walk.program.workers[number]
-    where = f"worker {worker.name}"
     reach = walk.reaches[worker.body[walk.at[number]].counter]  # type: ignore[union-attr]
-    family = walk.families[reach]
-    names = []
+    names: list[str] = []
     while walk.at[number] < len(worker.body):
         turn = worker.body[walk.at[number]]
         if not isinstance(turn, Post) or walk.reaches[turn.counter] != reach or turn.counter in names:
@@ -149,24 +154,22 @@ def _post_group(walk: Walk, number: int) -> None:
         names.append(turn.counter)
         walk.at[number] += 1
     names.sort()
-    round_ = walk.groups[(number, reach)] = walk.groups.get((number, reach), 0) + 1
-    if (reach, round_) not in walk.posts:
+    nth = walk.groups[(number, reach)] = walk.groups.get((number, reach), 0) + 1
+    if (reach, nth) not in walk.begun:
+        walk.begun[(reach, nth)] = Round(nth, names)
         for name in names:
-            walk.rounds.setdefault(name, []).append(round_)
-    wanted = walk.posts.setdefault((reach, round_), names)
-    if names != wanted:
-        raise BalanceRefused(
-            f"round {round_} of a boundary does not post once to the same counters everywhere",
-            where=where,
-            needed=", ".join(wanted),
-            available=", ".join(names),
-        )
+            walk.rounds.setdefault(name, []).append(walk.begun[(reach, nth)])
+    round_ = walk.begun[(reach, nth)]
+    if names != round_.names:
+        what = f"round {nth} of a boundary does not post once to the same counters everywhere"
+        needed, available = ", ".join(round_.names), ", ".join(names)
+        raise BalanceRefused(what, where=f"worker {worker.name}", needed=needed, available=available)
+    round_.begun += 1
     for place in walk.places[number]:
         clock = walk.clocks[(place, worker.engine)]
-        if family.posts > 1 and clock.rounds.get(reach, 0) < round_ - 1:
+        if walk.families[reach].posts > 1 and clock.rounds.get(reach, 0) < nth - 1:
             walk.ahead.add(reach)
-        walk.posted.setdefault((reach, round_), []).append((place, clock))
-    walk.begun[(reach, round_)] = walk.begun.get((reach, round_), 0) + 1
+        round_.posted.append((place, clock))
 
 
 def _wait(walk: Walk, number: int, turn: Wait, alike: dict[tuple, Clock]) -> None:
@@ -174,54 +177,42 @@ def _wait(walk: Walk, number: int, turn: Wait, alike: dict[tuple, Clock]) -> Non
     worker, reach = walk.program.workers[number], walk.reaches[turn.counter]
     posts = 1 if reach == OWN else walk.families[reach].posts
     if turn.n != posts:
-        raise BalanceRefused(
-            "a wait does not take one whole round",
-            where=f"worker {worker.name}",
-            needed=f"{posts} posts of {turn.counter}",
-            available=f"{turn.n}",
-        )
+        what, needed = "a wait does not take one whole round", f"{posts} posts of {turn.counter}"
+        raise BalanceRefused(what, where=f"worker {worker.name}", needed=needed, available=f"{turn.n}")
     walk.at[number] += 1
     nth = walk.waits[(number, turn.counter)] = walk.waits.get((number, turn.counter), 0) + 1
-    released = None if reach == OWN else _released_once(walk, reach, walk.rounds[turn.counter][nth - 1])
+    released = None if reach == OWN else _released(walk, reach, walk.rounds[turn.counter][nth - 1])
     for place in walk.places[number]:
-        told = walk.handed[(place, turn.counter)][nth - 1] if released is None else released
+        told = walk.handed[(place, turn.counter)][1][nth - 1] if released is None else released
         clock = walk.clocks[(place, worker.engine)].joined(told)
         own = clock.own
         for table in (clock.all, clock.row, clock.column):
             own = joined(own, {e: table[(place, e)] for e in walk.classes[place].workers if (place, e) in table})
-        waited = {**clock.waited, turn.counter: nth}
-        clock = replace(clock, own=own, waited=waited)
+        clock = replace(clock, own=own, waited={**clock.waited, turn.counter: nth})
         walk.clocks[(place, worker.engine)] = alike.setdefault(clock.known(), clock)
 
 
-def _released_once(walk: Walk, reach: str, round_: int) -> Clock:
-    """A round that is complete stays as it is."""
-    if (reach, round_) not in walk.released:
-        walk.released[(reach, round_)] = _released(walk, reach, round_)
-    return walk.released[(reach, round_)]
+def _released(walk: Walk, reach: str, round_: Round) -> Clock:
+    """What happens before the completion of a round, by its reach; found once, as it then stays as it is."""
+    if round_.released is None:
+        round_.released = Clock() if reach in walk.untold else _known_after(reach, round_)
+    return round_.released
 
 
-def _released(walk: Walk, reach: str, round_: int) -> Clock:
-    """What happens before the completion of a round, by its reach."""
-    if reach in walk.untold:
-        return Clock()
-    posted = walk.posted[(reach, round_)]
+def _known_after(reach: str, round_: Round) -> Clock:
     reached: Mapping[tuple[int, str], int] = {}
-    for place, known in posted:
+    for place, known in round_.posted:
         reached = joined(reached, {(place, engine): instance for engine, instance in known.own.items()})
         if reach == WHOLE:
             reached = joined(reached, known.all)
-    clock = Clock(rounds={reach: round_})
+    clock = Clock(rounds={reach: round_.number})
     if reach == WHOLE:
         return replace(clock, all=reached)
     if reach == ROW:
         return replace(clock, row=reached)
-    return replace(clock, column=reached, all=_known_to_all([known.row for _, known in posted]))
-
-
-def _known_to_all(tables: list[Mapping[tuple[int, str], int]]) -> dict[tuple[int, str], int]:
-    keys = sorted(set.intersection(*(set(table) for table in tables)))
-    return {key: min(table[key] for table in tables) for key in keys}
+    rows = [known.row for _, known in round_.posted]
+    of_all = sorted(set.intersection(*(set(row) for row in rows)))
+    return replace(clock, column=reached, all={key: min(row[key] for row in rows) for key in of_all})
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -233,13 +224,15 @@ def ended(walk: Walk) -> None:
         if walk.at[number] < len(worker.body):
             turn = worker.body[walk.at[number]]
             if isinstance(turn, Wait):
-                raise ProgressRefused(
-                    "a worker waits for posts that are never given", where=f"worker {worker.name}", terms=[turn.counter]
-                )
-            raise OrderRefused(
-                "a worker runs a section out of order or twice", where=f"worker {worker.name}", terms=[str(turn)]
-            )
-    _local_ended(walk)
+                what = "a worker waits for posts that are never given"
+                raise ProgressRefused(what, where=f"worker {worker.name}", terms=[turn.counter])
+            what = "a worker runs a section out of order or twice"
+            raise OrderRefused(what, where=f"worker {worker.name}", terms=[str(turn)])
+    for (place, name), (_, handed) in walk.handed.items():
+        waiter = walk.classes[place].workers.get(walk.counters[name].engine, -1)
+        if walk.waits.get((waiter, name), 0) != len(handed):
+            what, needed = "an epoch does not take every post", f"{len(handed)} waits on each site"
+            raise ReplayRefused(what, where=f"counter {name}", needed=needed)
     for reach, family in walk.families.items():
         _family_ended(walk, reach, family)
 
@@ -252,48 +245,28 @@ def _family_ended(walk: Walk, reach: str, family: Family) -> None:
         rounds = len(walk.rounds.get(name, ()))
         taken = {walk.waits.get((i, name), 0) for i, w in enumerate(walk.program.workers) if waits_for(w, name)}
         if taken != {rounds}:
-            raise ReplayRefused(
-                "an epoch does not take every post of its boundaries",
-                where=f"counter {name}",
-                needed=f"{rounds} waits on each site",
-                available=f"{sorted(taken)}",
-            )
-        _bits(walk, reach, family.posts, name)
-
-
-def _local_ended(walk: Walk) -> None:
-    for (place, name), handed in walk.handed.items():
-        waiter = walk.classes[place].workers.get(walk.counters[name].engine, -1)
-        if walk.waits.get((waiter, name), 0) != len(handed):
-            raise ReplayRefused(
-                "an epoch does not take every post", where=f"counter {name}", needed=f"{len(handed)} waits on each site"
-            )
-
-
-def _bits(walk: Walk, reach: str, posts: int, name: str) -> None:
-    rounds = walk.rounds.get(name, [])
-    drained = reach not in walk.untold and all(_is_drained(walk, reach, name, nth) for nth in range(1, len(rounds)))
-    remedy = "" if drained else "let every waiting process be followed by a poster of its site before the next boundary"
-    _fits(walk.counters[name], posts * (min(len(rounds), 2) if drained else len(rounds)), remedy)
+            what, needed = "an epoch does not take every post of its boundaries", f"{rounds} waits on each site"
+            raise ReplayRefused(what, where=f"counter {name}", needed=needed, available=f"{sorted(taken)}")
+        drained = reach not in walk.untold and all(_is_drained(walk, name, nth) for nth in range(1, rounds))
+        remedy = "let every waiting process be followed by a poster of its site before the next boundary"
+        flying = family.posts * (min(rounds, 2) if drained else rounds)
+        _fits(walk.counters[name], flying, "" if drained else remedy)
 
 
 def _fits(counter: Counter, flying: int, remedy: str = "") -> None:
-    if flying > 1 << (counter.bits - 1):
+    most = 1 << (counter.bits - 1)
+    if flying > most:
         raise CapacityRefused(
             "a boundary's counter has too few bits for the posts that may be in flight",
             where=f"counter {counter.name}",
             needed=f"{flying} posts",
-            available=f"{1 << (counter.bits - 1)} ({counter.bits} bits, half of the range)",
+            available=f"{most} ({counter.bits} bits, half of the range)",
             remedy=remedy,
         )
 
 
-def _is_drained(walk: Walk, reach: str, name: str, nth: int) -> bool:
+def _is_drained(walk: Walk, name: str, nth: int) -> bool:
     """On each waiting site some poster has begun the next round of a counter after that site's nth wait for it."""
-    next_round = walk.posted[(reach, walk.rounds[name][nth])]
-    for place in walk.classes:
-        known = [clock for number, clock in next_round if number == place.number]
-        here = within(point(place.site), box(walk.counters[name].rect, name))
-        if here and not any(clock.waited.get(name, 0) >= nth for clock in known):
-            return False
-    return True
+    edges = box(walk.counters[name].rect, name)
+    told = {n for n, clock in walk.rounds[name][nth].posted if clock.waited.get(name, 0) >= nth}
+    return all(c.number in told for c in walk.classes if within(point(c.site), edges))

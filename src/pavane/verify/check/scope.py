@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from pavane.ir.expr import At, Const, Expr, Fn, Indirect, Reduce, Var, children
-from pavane.ir.program import GENERIC_VARIABLES, LOOP_VARIABLES, LV_GEN_K, SITE_X, SITE_Y, Counter
-from pavane.ir.quasi import Atom, Domain, Floor, Quasi, Unbounded, lower, quasi, upper
+from pavane.ir.program import GENERIC_VARIABLES, LOOP_VARIABLES, LV_GEN_K, SITE_X, SITE_Y, Counter, Post, Send, Wait
+from pavane.ir.quasi import Domain, Floor, Quasi, Unbounded, lower, quasi, upper
 from pavane.ir.types import INTEGER_DTYPES, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
 from pavane.reject import OutsideFragment
@@ -21,10 +21,10 @@ from pavane.verify.check.boxes import MAX_SITES
 
 MAX_INT, MAX_VALUE = 1 << 40, 1 << 48
 LARGEST_F32 = (2 - 2.0**-23) * 2.0**127
-MAX_BITS = 64
+MAX_BITS, MAX_POSTS = 64, 1 << 20
 MAX_NAMED = 128
 MAX_TEXT = 256
-MAX_PAIRS = 1 << 20
+MAX_PAIRS, MAX_SHARING = 1 << 23, 1 << 20
 MAX_DIMENSIONS = 8
 MAX_EXPR_NODES, MAX_EXPR_DEPTH = 4096, 64
 MAX_QUASI_ATOMS, MAX_QUASI_FLOORS, MAX_QUASI_DEPTH = 24, 6, 6
@@ -46,15 +46,26 @@ def too_large(error: Exception, where: str) -> OutsideFragment:
 
 
 def unique(names: Iterable[str], kind: str, where: str, most: int = MAX_NAMED) -> None:
-    seen: set[str] = set()
+    plural, seen = kind + ("es" if kind.endswith("s") else "s"), set[str]()
     for name in names:
         if not _NAME.fullmatch(name):
             raise OutsideFragment(f"{name[:40]!r} cannot name a {kind}", where=where, remedy="letters, digits, _ . -")
         if name in seen:
-            raise OutsideFragment(f"two {kind}s are named {name}", where=where)
+            raise OutsideFragment(f"two {plural} are named {name}", where=where)
         seen.add(name)
-    if len(seen) > most:
-        raise OutsideFragment(f"too many {kind}s", where=where, needed=str(len(seen)), available=str(most))
+    at_most(len(seen), most, f"too many {plural}", where)
+
+
+def at_most(count: int, most: int, what: str, where: str) -> None:
+    """Refuse more of something than the fragment has."""
+    if count > most:
+        raise OutsideFragment(what, where=where, needed=f"{count}", available=f"{most}")
+
+
+def one_to(most: int, count: int, what: str, where: str) -> None:
+    """Refuse none of something, and more of it than the fragment has."""
+    if not 1 <= count <= most:
+        raise OutsideFragment(what, where=where, needed=f"{count}", available=f"1 .. {most}")
 
 
 def legible(texts: Iterable[str], where: str) -> None:
@@ -64,7 +75,7 @@ def legible(texts: Iterable[str], where: str) -> None:
             raise OutsideFragment(f"{text[:40]!r} is no name", where=where, needed=f"{MAX_TEXT} printable characters")
 
 
-def known(name: str, names: set[str], kind: str, where: str) -> None:
+def known(name: str, names: Container[str], kind: str, where: str) -> None:
     if name not in names:
         raise OutsideFragment(f"there is no {kind} {name[:60]!r}", where=where)
 
@@ -76,23 +87,27 @@ def integers(values: Iterable[int], where: str) -> None:
 
 def admit_counter(counter: Counter, where: str) -> None:
     integers((counter.ahead, counter.id), where)
-    if not 1 <= counter.bits <= MAX_BITS:
-        raise OutsideFragment(f"a counter of {counter.bits} bits", where=where, available=f"1 .. {MAX_BITS}")
+    one_to(MAX_BITS, counter.bits, f"a counter of {counter.bits} bits", where)
+
+
+def admit_handshake(step: Post | Wait | Send, where: str) -> None:
+    """How many posts; and where they, or a slot, go: sites that depend on the doer's only."""
+    if isinstance(step, Post | Wait):
+        one_to(MAX_POSTS, step.n, f"{step.n} is no number of posts", where)
+    if isinstance(step, Post | Send):
+        in_scope((step.to.x0, step.to.x1, step.to.y0, step.to.y1), SITES, where)
 
 
 def admit_extents(shape: tuple[Quasi, ...], dtype: str, domain: Domain, where: str) -> None:
-    if not 1 <= len(shape) <= MAX_DIMENSIONS:
-        raise OutsideFragment(f"a tensor has 1 to {MAX_DIMENSIONS} dimensions", where=where, needed=str(len(shape)))
+    one_to(MAX_DIMENSIONS, len(shape), f"a tensor of {len(shape)} dimensions", where)
     in_scope(shape, scope_of(domain), where)
     if any(lower(extent, domain) < 1 for extent in shape):
         raise OutsideFragment("an extent may be below 1", where=where)
-    if math.prod(upper(extent, domain) for extent in shape) > MAX_INT:
-        raise OutsideFragment("a tensor is too large", where=where, available=f"{MAX_INT} elements")
+    at_most(math.prod(upper(extent, domain) for extent in shape), MAX_INT, "a tensor has too many elements", where)
     block = block_elements(dtype)
     if block > 1 and not (shape[-1].is_const and shape[-1].const % block == 0):
-        raise OutsideFragment(
-            f"the last extent of a {dtype} tensor is not a multiple of {block}", where=where, needed=str(shape[-1])
-        )
+        what = f"the last extent of a {dtype} tensor is not a multiple of {block}"
+        raise OutsideFragment(what, where=where, needed=str(shape[-1]))
 
 
 def admit_fill(fill: object, where: str) -> None:
@@ -114,10 +129,8 @@ def scope_of(domain: Domain) -> Scope:
 def in_scope(values: Iterable[Quasi], scope: Scope, where: str) -> None:
     for value in values:
         atoms, floors = _measured(value, 0, where)
-        if atoms > MAX_QUASI_ATOMS or floors > MAX_QUASI_FLOORS:
-            raise OutsideFragment(
-                "an index expression is too large", where=where, needed=f"{atoms} terms, {floors} floors"
-            )
+        at_most(atoms, MAX_QUASI_ATOMS, "an index expression has too many terms", where)
+        at_most(floors, MAX_QUASI_FLOORS, "an index expression has too many floors", where)
         for name in value.variables():
             if name not in scope:
                 raise OutsideFragment(f"the variable {name[:60]!r} has no meaning here", where=where)
@@ -126,30 +139,24 @@ def in_scope(values: Iterable[Quasi], scope: Scope, where: str) -> None:
 
 def _magnitude(value: Quasi, scope: Scope, where: str) -> int:
     """What the value never passes, nor any of its partial sums."""
-    total = abs(value.const) + sum(abs(c) * _magnitude_of_atom(atom, scope, where) for c, atom in value.terms)
-    if total > MAX_VALUE:
-        raise OutsideFragment(
-            "an index expression may have too large a value", where=where, needed=str(total), available=str(MAX_VALUE)
-        )
+    total = abs(value.const)
+    for coefficient, atom in value.terms:
+        inside = scope[atom] if isinstance(atom, str) else _magnitude(atom.numerator, scope, where) // atom.divisor + 1
+        total += abs(coefficient) * inside
+    at_most(total, MAX_VALUE, "an index expression may have too large a value", where)
     return total
-
-
-def _magnitude_of_atom(atom: Atom, scope: Scope, where: str) -> int:
-    return scope[atom] if isinstance(atom, str) else _magnitude(atom.numerator, scope, where) // atom.divisor + 1
 
 
 def _measured(value: Quasi, depth: int, where: str) -> tuple[int, int]:
     """Its terms and its floors, those inside floors too."""
     terms, floors, largest = len(value.terms), 0, abs(value.const)
-    if depth > MAX_QUASI_DEPTH:
-        raise OutsideFragment("an index expression is too deep", where=where)
+    at_most(depth, MAX_QUASI_DEPTH, "an index expression is too deep", where)
     for coefficient, atom in value.terms:
         largest = max(largest, abs(coefficient))
         if isinstance(atom, Floor):
             inside = _measured(atom.numerator, depth + 1, where)
             terms, floors, largest = terms + inside[0], floors + 1 + inside[1], max(largest, atom.divisor)
-    if largest > MAX_INT:
-        raise OutsideFragment("an index expression has too large a figure", where=where)
+    at_most(largest, MAX_INT, "an index expression has too large a figure", where)
     return terms, floors
 
 
@@ -173,8 +180,8 @@ def admit_expression(expr: Expr, scope: Scope, ranks: dict[str, int], where: str
     while stack:
         node, inside, depth = stack.pop()
         count += 1
-        if count > MAX_EXPR_NODES or depth > MAX_EXPR_DEPTH:
-            raise OutsideFragment("an expression is too large", where=where, available=f"{MAX_EXPR_NODES} nodes")
+        at_most(count, MAX_EXPR_NODES, "an expression has too many nodes", where)
+        at_most(depth, MAX_EXPR_DEPTH, "an expression is too deep", where)
         if isinstance(node, Const) and not math.isfinite(node.value):
             raise OutsideFragment("a constant is not finite", where=where)
         if isinstance(node, Var):
@@ -199,7 +206,7 @@ def _operand(node: At, scope: Scope, ranks: dict[str, int], where: str, spec: bo
             raise OutsideFragment("an indirect index inside a compute step", where=where)
         index_in_scope(index, scope, where)
         if isinstance(index, Indirect):
-            known(index.tensor, set(ranks), "formal", where)
+            known(index.tensor, ranks, "formal", where)
 
 
 def _bind(node: Reduce, scope: Scope, where: str, bound: set[str], spec: bool) -> None:

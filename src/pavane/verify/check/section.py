@@ -19,6 +19,7 @@ from pavane.ir.program import (
     Carry,
     Compute,
     Counter,
+    Fence,
     Fifo,
     Formal,
     Front,
@@ -35,6 +36,7 @@ from pavane.ir.program import (
     Send,
     Shape,
     ShapeSchedule,
+    Spec,
     Step,
     Store,
     Wait,
@@ -62,11 +64,10 @@ class Leaf:
         """Every buffer that it reads, writes or claims."""
         if isinstance(self.step, Compute):
             return tuple(dict.fromkeys((self.step.op.dst.name, *operands(self.step.op))))
-        if isinstance(self.step, Load):
-            return (self.step.fifo, *(i.via for i in self.step.window.start if isinstance(i, Indirect)))
-        if isinstance(self.step, Init):
-            return (self.step.carry,)
-        return (self.step.fifo,) if isinstance(self.step, Reserve | Push | Front | Pop | Store | Send) else ()
+        if isinstance(self.step, Post | Wait | Fence):
+            return ()
+        starts = self.step.window.start if isinstance(self.step, Load) else ()
+        return (named_by(self.step), *(start.via for start in starts if isinstance(start, Indirect)))
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ class Actor:
         if (kind, name) not in self.found:
             self.found[(kind, name)] = tuple(leaf for leaf in self.by_name.get(name, ()) if isinstance(leaf.step, kind))
         return self.found[(kind, name)]
+
+    def only(self, kind: type, name: str, path: tuple[int, ...]) -> Leaf | None:
+        """Its only step of a kind that names a FIFO or a counter, where that stands in the loops of `path`."""
+        found = self.uses(kind, name)
+        return found[0] if len(found) == 1 and found[0].path == path else None
 
     def fills(self, fifo: str) -> bool:
         """Does it put something into the slots that it reserves?"""
@@ -139,6 +145,10 @@ class Section:
         return {f.name: f for f in self.shape.formals}
 
     @cached_property
+    def specs(self) -> dict[str, Spec]:
+        return {spec.out: spec for spec in self.shape.spec}
+
+    @cached_property
     def fifos(self) -> dict[str, Fifo]:
         return {f.name: f for f in self.shape.fifos}
 
@@ -152,14 +162,11 @@ class Section:
 
     @cached_property
     def pushers(self) -> dict[str, tuple[Actor, ...]]:
-        return {name: self._users(name, (Reserve, Push, Load, Send)) for name in self.fifos}
+        return {f: tuple(a for a in self.actors if a.uses((Reserve, Push, Load, Send), f)) for f in self.fifos}
 
     @cached_property
     def poppers(self) -> dict[str, tuple[Actor, ...]]:
-        return {name: self._users(name, (Front, Pop, Store)) for name in self.fifos}
-
-    def _users(self, name: str, kinds: tuple[type, ...]) -> tuple[Actor, ...]:
-        return tuple(a for a in self.actors if a.uses(kinds, name))
+        return {f: tuple(a for a in self.actors if a.uses((Front, Pop, Store), f)) for f in self.fifos}
 
     def users(self, buffer: str) -> tuple[Actor, ...]:
         """The processes that use a buffer."""
@@ -170,12 +177,10 @@ class Section:
 
     def domain(self, actor: Actor, nest: Nest) -> Domain:
         """Symbols, sites of the actor (counted over the section), and the loops of a nest."""
-        key = (actor.box, nest)
+        key, (x0, x1, y0, y1) = (actor.box, nest), actor.box
         if key not in self.domains:
-            x0, x1, y0, y1 = actor.box
             sites = Domain((*self.symbols.ranges, (SITE_X, x0, x1 - 1), (SITE_Y, y0, y1 - 1)))
-            inner = self.domain(actor, nest[:-1]).with_loop(*nest[-1]) if nest else sites
-            self.domains[key] = inner
+            self.domains[key] = self.domain(actor, nest[:-1]).with_loop(*nest[-1]) if nest else sites
         return self.domains[key]
 
 

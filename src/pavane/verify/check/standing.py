@@ -27,20 +27,13 @@ def standing(section: Section, target: SpatialTarget) -> None:
         raise CapacityRefused("a list of sites is for a chip whose engines move what they work on", where=where)
     for x, y in sites:
         if not (0 <= x < target.grid.width and 0 <= y < target.grid.height):
-            raise CapacityRefused(
-                f"({x}, {y}) is outside the grid",
-                where=where,
-                available=f"{target.grid.width} x {target.grid.height} sites",
-            )
+            what = f"({x}, {y}) is outside the grid"
+            raise CapacityRefused(what, where=where, available=f"{target.grid.width} x {target.grid.height} sites")
     if len(set(sites)) < len(sites):
         raise CapacityRefused("one site stands twice in the section's list", where=where)
-    if section.shape.counters or any(_names_sites(actor) for actor in section.actors):
+    steps = (leaf.step for actor in section.actors for leaf in actor.leaves)
+    if section.shape.counters or any(isinstance(step, Post | Wait | Send) for step in steps):
         raise OutsideFragment("a section along a list of sites posts, waits or sends", where=where)
-
-
-def _names_sites(actor: Actor) -> bool:
-    """Has the process a step that names sites, or waits for one that does?"""
-    return any(isinstance(leaf.step, Post | Wait | Send) for leaf in actor.leaves)
 
 
 def stands_on(section: Section, actor: Actor, edges: Box) -> bool:
@@ -48,5 +41,5 @@ def stands_on(section: Section, actor: Actor, edges: Box) -> bool:
     if not section.shape.sites:
         return within(edges, actor.box)
     x0, x1, _, _ = actor.box
-    mine = section.shape.sites[x0:x1]
+    mine = set(section.shape.sites[x0:x1])
     return all(site in mine for site in product(range(edges[0], edges[1]), range(edges[2], edges[3])))

@@ -50,6 +50,9 @@ from pavane.verify.check.values import (
     whole,
 )
 
+Result = tuple[
+    Value, dict[str, Expr], bool
+]  # what an op makes; its operands' terms; does it write beyond what is known?
 GEN_ROW, GEN_COL, GEN_K = quasi(LV_GEN_ROW), quasi(LV_GEN_COL), quasi(LV_GEN_K)
 
 
@@ -115,10 +118,7 @@ def do(shared: Shared, place: Place, buffers: Buffers) -> None:
     elif isinstance(step, Store):
         _store(shared, place, step, buffers)
     elif isinstance(step, Compute):
-        if isinstance(step.op, Generic):
-            _generic(shared, place, step.op, buffers)
-        else:
-            _matmul(shared, place, step.op, buffers)
+        _compute(shared, place, step.op, buffers)
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------
@@ -174,17 +174,13 @@ def _push(shared: Shared, place: Place, name: str, value: Value | None) -> None:
     shared.afford(value, place.where)
     if value is not None:
         done = replace(value, base=value.term(place.where), addends=())
-        done = done if leader is None else done.substituted(_own_coordinate(shared, leader, name))
+        if leader is not None:  # all members get the leader's, with its coordinate along the multicast
+            row = shared.section.fifos[name].kind == "MULTICAST_ROW"
+            done = done.substituted({SITE_X: leader.box[0]} if row else {SITE_Y: leader.box[2]})
     token = (name, ordinal(place.actor, place.leaf, Push, name))
     if token in shared.tokens and shared.tokens[token] != done:
         raise OutsideFragment(f"two processes fill {name} with different maps", where=place.where)
     shared.tokens[token] = done
-
-
-def _own_coordinate(shared: Shared, leader: Actor, name: str) -> dict[str, int]:
-    """All members of a multicast get the leader's value, with the leader's coordinate along the multicast."""
-    row = shared.section.fifos[name].kind == "MULTICAST_ROW"
-    return {SITE_X: leader.box[0]} if row else {SITE_Y: leader.box[2]}
 
 
 def _store(shared: Shared, place: Place, step: Store, buffers: Buffers) -> None:
@@ -194,17 +190,25 @@ def _store(shared: Shared, place: Place, step: Store, buffers: Buffers) -> None:
     shared.afford(value, place.where)
     shape = shared.section.formals[step.tensor].shape
     rows, cols = window_spans(step.window, shape)
-    counted = (Counted(LV_GEN_ROW, rows), Counted(LV_GEN_COL, cols))
-    shared.evidence.reads.append(
-        Read(place, step.fifo, value, GEN_ROW, GEN_COL, counted, window_guard(step.window, shape))
-    )
+    counted, guard = (Counted(LV_GEN_ROW, rows), Counted(LV_GEN_COL, cols)), window_guard(step.window, shape)
+    shared.evidence.reads.append(Read(place, step.fifo, value, GEN_ROW, GEN_COL, counted, guard))
     shared.evidence.stores.append(Stored(place, step, value))
 
 
 # --- ops --------------------------------------------------------------------------------------------------------------
 
 
-def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> None:
+def _compute(shared: Shared, place: Place, op: Generic | MatmulTiles, buffers: Buffers) -> None:
+    result = _generic(shared, place, op, buffers) if isinstance(op, Generic) else _matmul(shared, place, op, buffers)
+    (value, known, beyond), name = result, op.dst.name
+    if name not in buffers.own and name not in shared.section.carries:
+        raise MeaningRefused(f"{name} is written without a reserved slot", where=place.where)
+    shared.evidence.writes.append(Write(place, name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), beyond))
+    shared.evidence.computes.append(Computed(place, op, known, value.parts))
+    buffers.own[name] = value
+
+
+def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> Result:
     where, fresh = place.where, shared.variable()
     values = {name: buffers.known(name, where) for name in operands(op)}
     rows, cols = _narrowed(place, op, values)
@@ -218,14 +222,17 @@ def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> Non
                 counted = (Counted(LV_GEN_ROW, op.rows), Counted(LV_GEN_COL, op.cols), *depth)
                 shared.evidence.reads.append(Read(place, node.name, value.written(), row, col, counted, op.guard))  # type: ignore[arg-type]
     known = {name: value.term(where) for name, value in values.items()}
-    _affordable(op.expr, known, where)
+    sizes = {name: size_of(term) for name, term in known.items()}
+    need = sum(sizes[node.name] for node in walk(op.expr) if isinstance(node, At))
+    if need > MAX_TERM_NODES:
+        raise OutsideFragment("the value of a buffer is too large an expression", where=where, needed=f"{need} nodes")
     expr = substitute(_renamed(op.expr, fresh), _inside(op))
     term = replace_operands(expr, lambda a: element(known[a.name], *a.index))  # type: ignore[arg-type]
     shared.effort.spend(term, where)
     held = Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols)
     value = Value(term, (), Piece(op.dst.row, rows), Piece(op.dst.col, cols), op.guard, held=held)
     before = buffers.own.get(op.dst.name)
-    _written(shared, place, op, (before.joined(value) if before else None) or value, known, buffers, beyond=beyond)
+    return (before.joined(value) if before else None) or value, known, beyond
 
 
 def _reduced(place: Place, op: Generic) -> tuple[Counted, ...]:
@@ -273,14 +280,7 @@ def _renamed(expr: Expr, fresh: str) -> Expr:
     return expr
 
 
-def _affordable(expr: Expr, known: dict[str, Expr], where: str) -> None:
-    sizes = {name: size_of(term) for name, term in known.items()}
-    need = sum(sizes[node.name] for node in walk(expr) if isinstance(node, At))
-    if need > MAX_TERM_NODES:
-        raise OutsideFragment("the value of a buffer is too large an expression", where=where, needed=f"{need} nodes")
-
-
-def _matmul(shared: Shared, place: Place, op: MatmulTiles, buffers: Buffers) -> None:
+def _matmul(shared: Shared, place: Place, op: MatmulTiles, buffers: Buffers) -> Result:
     where = place.where
     a, b, onto = (buffers.known(ref.name, where) for ref in (op.a, op.b, op.dst))
     counted = (Counted(LV_GEN_ROW, op.rows), Counted(LV_GEN_COL, op.cols), Counted(LV_GEN_K, op.k))
@@ -305,7 +305,7 @@ def _matmul(shared: Shared, place: Place, op: MatmulTiles, buffers: Buffers) -> 
         raise OutsideFragment(f"{op.dst.name} is added to in two different regions", where=where)
     guards = tuple(dict.fromkeys((*onto.guards, *op.guard)))
     value = replace(onto, addends=(*onto.addends, addend), rows=rows, cols=cols, guards=guards, loaded=False)
-    _written(shared, place, op, value, known, buffers)
+    return value, known, False
 
 
 def _contraction(place: Place, span: Span, var: str, body: Expr) -> Expr | Strip:
@@ -318,20 +318,3 @@ def _contraction(place: Place, span: Span, var: str, body: Expr) -> Expr | Strip
     if never_negative(rest, place.domain) and never_negative(rest * -1 + span.size, place.domain):
         return Reduce("SUM", var, rest, body)
     raise OutsideFragment("the length of a contraction is neither its size nor what is left of it", where=place.where)
-
-
-def _written(
-    shared: Shared,
-    place: Place,
-    op: Generic | MatmulTiles,
-    value: Value,
-    known: dict[str, Expr],
-    buffers: Buffers,
-    beyond: bool = False,
-) -> None:
-    name = op.dst.name
-    if name not in buffers.own and name not in shared.section.carries:
-        raise MeaningRefused(f"{name} is written without a reserved slot", where=place.where)
-    shared.evidence.writes.append(Write(place, name, Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols), beyond))
-    shared.evidence.computes.append(Computed(place, op, known, value.parts))
-    buffers.own[name] = value

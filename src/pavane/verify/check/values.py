@@ -186,13 +186,16 @@ class Computed:
 
 @dataclass(frozen=True)
 class Summed:
-    """A loop (steps first..last of an actor) whose turns add to the same elements of a buffer."""
+    """A loop (steps first..last of an actor) whose turns add to the same elements of a buffer. `mixed`: in each turn a
+    part of a contraction, and something else.
+    """
 
     actor: Actor
     first: int
     last: int
     var: str
     name: str
+    mixed: bool
 
 
 @dataclass
