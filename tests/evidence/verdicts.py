@@ -1,4 +1,4 @@
-"""One instance: what the oracle says of it, what the checker says, how long both took (seconds of this process)."""
+"""One instance: what the oracle says of it, what the checker says, and how long it takes to accept it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Outcome:
     judged: bool
     fault: str
     refusals: tuple[Refusal, ...]
-    oracle_seconds: float
     check_seconds: float
     small: bool
     tags: tuple[str, ...] = ()
@@ -71,19 +70,26 @@ def outcome(
     """
     same = original is not None and original.graph_digest == program.graph_digest
     looked = partial(judge, program, target, number, points=POINTS, meant=original if same else None, epochs=epochs)
-    start = process_time()
     verdict = looked(interleavings=INTERLEAVINGS)
     fault = verdict.fault or _false_digest(program)
-    between = process_time()
     refusals = refusals_of(program, target, original)
-    end = process_time()
     if refusals and verdict.judged and not fault:
         fault = looked(interleavings=MORE_INTERLEAVINGS).fault
     bad = bool(fault) == (not refusals) and verdict.judged
     return Outcome(
-        generator, label, number, verdict.judged, fault, refusals, between - start, end - between,
+        generator, label, number, verdict.judged, fault, refusals, 0.0 if refusals else _seconds(program, target),
         _is_small(program, target), tags, *((canonical_bytes(program), canonical_bytes(target)) if bad else ()),
     )  # fmt: skip
+
+
+def _seconds(program: Program, target: SpatialTarget) -> float:
+    """Of this process, to check a program that is accepted with the prover's certificate; 0 where it has none."""
+    with suppress(SpatialReject):
+        certified = replace(program, certificate=prove(program, target))
+        start = process_time()
+        examine(certified, target)
+        return process_time() - start
+    return 0.0
 
 
 def _false_digest(program: Program) -> str:
