@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import types
 from functools import partial
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -13,11 +15,13 @@ from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields, replace
 
 from pavane.artefact import Artefact
-from pavane.ir.digest import canonical_bytes
+from pavane.ir.digest import canonical_bytes, program_digest
 from pavane.ir.expr import Const as Number
 from pavane.ir.expr import Fn
 from pavane.ir.program import Carry, Program
 from pavane.ir.types import Const as Constant
+from pavane.targets.load import load_target
+from tests.examples import matmul_multicast
 
 
 def kinds(hint: Any, known: dict[type, None]) -> tuple[type[Struct], ...]:
@@ -118,3 +122,9 @@ def test_a_copy_of_a_default(kind, field):
 @pytest.mark.parametrize(("number", "other"), [(0.0, -0.0), (0.0, 0), (3.0, 3)])
 def test_equal_numbers(kind, number, other):
     assert canonical_bytes(kind(number)) == canonical_bytes(kind(other))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_copies_of_a_program_have_its_digest(again):
+    made = matmul_multicast(load_target("toy"))
+    assert program_digest(again(made)) == program_digest(made)
