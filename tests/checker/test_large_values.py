@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from pavane import native
-from pavane.ir.expr import Expr, Reduce, Var, at, fn
+from pavane.ir.expr import Expr, Fn, Reduce, Var, at, fn
 from pavane.ir.program import (
     Compute,
     Fifo,
@@ -184,8 +184,8 @@ def test_what_is_computed_of_whole_numbers(what):
         e.accepted(program(whole(ROWS), beyond, map_), HOST)
 
 
-@pytest.mark.parametrize("constant", [float((1 << 24) + 1), 5.0000000001, -3.00000001])
-def test_a_constant_that_would_be_another_whole_number(constant):
+@pytest.mark.parametrize("constant", [float((1 << 24) + 1), 5.0000000001, -3.00000001, 2.4999999999, 1e-50])
+def test_a_constant_that_would_be_another_whole_number_or_half(constant):
     def compared(value: float) -> Program:
         return program(whole(ROWS), 9, lambda x, col: fn("mul", x, fn("lt", Var(quasi(col) - 8), value)))
 
@@ -195,6 +195,26 @@ def test_a_constant_that_would_be_another_whole_number(constant):
         made = compared(float(value))
         e.accepted(made, HOST)
         assert np.array_equal(launched(made, 0), ELEMENTS * (np.arange(COLS) - 8 < value))
+
+
+THROUGH = {
+    "a cast": lambda s, x: Fn("cast", (s,), "i32"),
+    "a choice by an element": lambda s, x: fn("select", x, s, s),
+    "the greater of it and 0": lambda s, x: fn("max", s, 0.0),
+    "its magnitude": lambda s, x: fn("abs", s),
+}
+
+
+@pytest.mark.parametrize("what", THROUGH)
+def test_what_a_whole_number_goes_through(what):
+    def map_(x: Expr, col: str) -> Expr:
+        return fn("mul", x, fn("eq", fn("add", THROUGH[what](Var(S), x), 1.0), Var(S)))
+
+    made = program(whole(ROWS), (1 << 24) - 1, map_)
+    e.accepted(made, HOST)
+    assert not launched(made, (1 << 24) - 1).any()
+    with pytest.raises(NumericsRefused, match="may not hold every value exactly"):
+        e.accepted(program(whole(ROWS), 1 << 24, map_), HOST)
 
 
 def is_largest(x: Expr, col: str) -> Expr:

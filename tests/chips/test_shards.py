@@ -202,6 +202,17 @@ def test_programs_that_find_their_weights_elsewhere_cannot_share():
         Simulator(replace(program, tensors=tensors), toy, share=one)
 
 
+def test_a_program_without_what_lies_on_the_sites_cannot_share():
+    """Its buffers may stand there."""
+    toy = load_target("toy")
+    program = compiled(SMALL, toy, 1)
+    one = Simulator(program, toy, arrays_of(SMALL, random_weights(SMALL, 5), True))
+    named = set(sharded(program))
+    with pytest.raises(LaunchReject, match="cannot share") as refused:
+        Simulator(replace(program, tensors=tuple(t for t in program.tensors if t.name not in named)), toy, share=one)
+    assert {term.split(",")[0] for term in refused.value.terms if "lies on the sites" in term} == named
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pavane.ir.expr import At, walk
-from pavane.ir.program import Compute, Formal, Generic, Load, MatmulTiles, Program, Ref, Shape, Tensor
+from pavane.ir.program import Compute, Formal, Generic, Load, MatmulTiles, Program, Ref, Shape, Store, Tensor
 from pavane.ir.quasi import Quasi
 from pavane.ir.walk import bodies, leaves
 from pavane.native.kernels_packed import GROUP_ROWS
@@ -52,7 +52,8 @@ def _read_packed(shape: Shape, formal: Formal) -> bool:
     fifos = {f.name: f for f in shape.fifos}
     fed = {s.fifo for s in _loads(shape) if s.tensor == formal.name}
     loads = [s for s in _loads(shape) if s.fifo in fed]
-    if not fed or not all(s.tensor == formal.name and fifos[s.fifo].kind == "ALIAS" for s in loads):
+    stored = {s.fifo for _, body in bodies(shape) for _, s in leaves(body) if isinstance(s, Store)}
+    if not fed or fed & stored or not all(s.tensor == formal.name and fifos[s.fifo].kind == "ALIAS" for s in loads):
         return False
     lies, reads_it = (_in_groups, _is_block_product) if formal.dtype == "q8_0" else (_in_pairs, _is_pair_product)
     return all(lies(formal, s) for s in loads) and all(reads_it(shape, op, formal) for op in _uses(shape, fed))

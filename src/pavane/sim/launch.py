@@ -36,10 +36,15 @@ def check_program(program: Program, target: SpatialTarget) -> None:
 
 
 def check_shared(program: Program, other: Program) -> None:
-    """WEIGHT and STATE of two programs on one chip are declared alike, and lie in the same channels and places."""
+    """WEIGHT and STATE of two programs on one chip are declared alike, and lie in the same channels and places; what is
+    sharded is in both, so that neither has buffers there.
+    """
     theirs = {t.name: t for t in other.tensors}
     kept = [t for t in program.tensors if t.role in ("WEIGHT", "STATE")]
     faults = [f"{t.name} is not in the other program" for t in kept if t.name not in theirs]
+    mine = {t.name for t in program.tensors}
+    shares = (t.name for t in other.tensors if t.home == "sharded" and t.name not in mine)
+    faults += [f"{name}, which lies on the sites, is not in this program" for name in shares]
     if program.target_digest != other.target_digest:
         faults.append(f"one is for {program.target}, the other for another {other.target}")
     for tensor in kept:

@@ -1,11 +1,11 @@
 """Numbers: what a Generic computes with is held exactly by f32, in which it computes. Part of `numerics`.
 
 Types of buffers round what they are given, which is stated, and each but i32 holds no more than f32 does. Whole numbers
-could be rounded besides: an index expression that stands as a number (a position in a mask), an element of i32 that is
-not just copied, and what is added, subtracted and multiplied of them. So all are at most 2**24, by the ranges of the
-variables and by the fill of the formal: else two positions, or two indices, that differ could be compared as equal. A
-constant is rounded as any other number. It is none that would become infinite, or, where it is compared with a whole
-number, another whole number.
+could be rounded besides: an index expression that stands as a number (a position in a mask), an element of i32 (or a
+copy of one) that is not just copied, and what is added, subtracted and multiplied of them. So all are at most 2**24, by
+the ranges of the variables and by the fill of the formal: else two positions, or two indices, that differ could be
+compared as equal. A constant is rounded as any other number, but becomes neither infinite nor a whole number (0 too) or
+a half that it is not: a comparison, a cast or a round would come out otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ctypes import c_float
 from pavane.ir.expr import At, Const, Expr, Fn, Reduce, Var, children, walk
 from pavane.ir.program import LV_GEN_COL, LV_GEN_ROW, Generic
 from pavane.ir.quasi import Domain, lower, upper
-from pavane.ir.types import SIGNIFICAND_BITS
+from pavane.ir.types import INTEGER_RANGE, SIGNIFICAND_BITS
 from pavane.reject import NumericsRefused
 from pavane.targets.fidelity import largest_magnitude
 from pavane.verify.check.scope import LARGEST_F32
@@ -34,8 +34,8 @@ def numbers(section: Section, computed: Computed) -> None:
     for node in walk(op.expr):
         if isinstance(node, Reduce):
             domain = domain.with_loop(node.var, node.extent)
-        elif isinstance(node, Const) and abs(node.value) > LARGEST_F32:
-            raise NumericsRefused(f"the constant {node.value:g} is infinite in f32", where=place.where)
+        elif isinstance(node, Const):
+            _constant(node.value, place.where)
     if not isinstance(op.expr, At):
         _whole(section, computed, op.expr, domain)
 
@@ -49,16 +49,23 @@ def _whole(section: Section, computed: Computed, node: Expr, domain: Domain) -> 
         found = max(upper(node.value, domain), -lower(node.value, domain))
         return _held(found, str(node.value), where)
     if isinstance(node, At):
-        if section.buffer(node.name).dtype != "i32":
-            return None
-        term = computed.operands[node.name]
+        dtype, term = section.buffer(node.name).dtype, computed.operands[node.name]
+        copied = isinstance(term, At) and section.formals[term.name].dtype == "i32"
+        if dtype != "i32" and not copied:
+            return -INTEGER_RANGE["i8"][0] if dtype == "i8" else None
         most = largest_magnitude(section.formals[term.name].fill) if isinstance(term, At) else None
         return _held(most, f"an element of {node.name}", where)
     if isinstance(node, Const):
         return abs(int(node.value)) if node.value.is_integer() and abs(node.value) <= _MOST else None
     if isinstance(node, Fn) and node.op in ("eq", "lt", "le"):
-        _compared(node, known, where)
         return 1
+    if isinstance(node, Fn) and node.op in ("min", "max", "select"):  # one of the two; beside a float a constant is one
+        both = list(zip(node.args, parts, strict=True))[-2:]
+        floats = any(part is None for _, part in both)
+        sizes = (part for arg, part in both if part is not None and not (floats and isinstance(arg, Const)))
+        return max(sizes, default=None)
+    if isinstance(node, Fn) and node.op == "cast" and node.dtype == "i8":
+        return min((*known, -INTEGER_RANGE["i8"][0]))
     if len(known) < len(parts):
         return None
     if isinstance(node, Reduce):
@@ -66,18 +73,18 @@ def _whole(section: Section, computed: Computed, node: Expr, domain: Domain) -> 
         return _held(max(turns, 0) * known[0], "a sum of whole numbers", where)
     if isinstance(node, Fn) and node.op in ("add", "sub", "mul"):
         return _held(known[0] * known[1] if node.op == "mul" else sum(known), "a whole number", where)
-    if isinstance(node, Fn) and node.op in ("min", "max", "abs", "round", "select"):
-        return max(known[-2:])
+    if isinstance(node, Fn) and node.op in ("abs", "round", "cast"):
+        return known[0]
     return None
 
 
-def _compared(node: Fn, known: list[int], where: str) -> None:
-    """A constant that is compared with a whole number does not become another whole number."""
-    for constant in node.args if known else ():
-        if isinstance(constant, Const):
-            taken = c_float(constant.value).value
-            if taken != constant.value and taken.is_integer() and abs(taken) <= _MOST:
-                raise NumericsRefused(f"the constant {constant.value!r} is {taken:g} in f32", where=where)
+def _constant(value: float, where: str) -> None:
+    """Refuse one that f32 takes as infinite, as a whole number that it is not (0 too), or as a half that it is not."""
+    if abs(value) > LARGEST_F32:
+        raise NumericsRefused(f"the constant {value:g} is infinite in f32", where=where)
+    taken = c_float(value).value
+    if taken != value and (2 * taken).is_integer() and abs(taken) <= _MOST:
+        raise NumericsRefused(f"the constant {value!r} is {taken:g} in f32", where=where)
 
 
 def _held(greatest: int | None, what: str, where: str) -> int:

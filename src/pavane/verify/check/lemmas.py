@@ -66,7 +66,8 @@ def adding(before: Value | None, name: str, where: str) -> Value:
     """What a loop's body that only adds to a buffer begins with: nothing yet, onto what was there before."""
     if before is None:
         raise MeaningRefused(f"{name} is added to before it is set", where=where, remedy="an init step before the loop")
-    return Value(Const(0.0), (), None, None, onto=before if before.rows is not None else before.onto)
+    onto = before if before.rows is not None else before.onto
+    return Value(Const(0.0), (), None, None, onto=onto, under=before.under)
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------

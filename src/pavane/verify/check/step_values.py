@@ -230,7 +230,7 @@ def _generic(shared: Shared, place: Place, op: Generic, buffers: Buffers) -> Res
     term = replace_operands(expr, lambda a: element(known[a.name], *a.index))  # type: ignore[arg-type]
     shared.effort.spend(term, where)
     held = Piece(op.dst.row, op.rows), Piece(op.dst.col, op.cols)
-    value = Value(term, (), Piece(op.dst.row, rows), Piece(op.dst.col, cols), op.guard, held=held)
+    value = Value(term, (), Piece(op.dst.row, rows), Piece(op.dst.col, cols), op.guard, held=held, under=op.guard)
     before = buffers.own.get(op.dst.name)
     return (before.joined(value) if before else None) or value, known, beyond
 
@@ -290,7 +290,7 @@ def _matmul(shared: Shared, place: Place, op: MatmulTiles, buffers: Buffers) -> 
     target = onto.onto if onto.rows is None else onto
     if target is not None:
         row, col = op.dst.row + GEN_ROW, op.dst.col + GEN_COL
-        reads.append(Read(place, op.dst.name, target, row, col, counted, (*op.guard, *target.guards)))
+        reads.append(Read(place, op.dst.name, replace(target, guards=target.under), row, col, counted, op.guard))
     shared.evidence.reads.extend(reads)
     known = {op.a.name: a.term(where), op.b.name: b.term(where)}
     fresh = shared.variable()

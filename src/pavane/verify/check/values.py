@@ -66,7 +66,8 @@ class Strip:
 @dataclass(frozen=True)
 class Value:
     """`rows` and `cols` are None only while a loop's body adds to a buffer for the first time; `onto` is what it adds
-    to. `held`: rows and columns that have been written, where those are more than the term is about.
+    to. `held`: rows and columns that have been written, where those are more than the term is about. `under`: the
+    guards under which what is added to was set: an engine reads that before it adds.
     """
 
     base: Expr
@@ -77,6 +78,7 @@ class Value:
     loaded: bool = False
     onto: Value | None = None
     held: tuple[Piece, Piece] | None = None
+    under: tuple[Span, ...] = ()
 
     def term(self, where: str) -> Expr:
         """The whole term; refuses a sum that a loop has still to complete."""
@@ -101,15 +103,17 @@ class Value:
         cols = None if self.cols is None else self.cols.substituted(bindings)
         held = None if self.held is None else (self.held[0].substituted(bindings), self.held[1].substituted(bindings))
         addends = tuple(substitute(a, bindings) for a in self.addends if not isinstance(a, Strip))
-        guards = substituted(self.guards, bindings)
+        guards, under = substituted(self.guards, bindings), substituted(self.under, bindings)
         base = substitute(self.base, bindings)
-        return replace(self, base=base, addends=addends, rows=rows, cols=cols, guards=guards, held=held)
+        return replace(self, base=base, addends=addends, rows=rows, cols=cols, guards=guards, held=held, under=under)
 
     def joined(self, after: Value) -> Value | None:
-        """Both, where `after` fills the rows (or the columns) beside it with the same term under the same guards."""
+        """Both, where `after` fills the rows (or the columns) beside it with the same term under the same guards,
+        and as it did: by a load, or by an op.
+        """
         if self.rows is None or self.cols is None or after.rows is None or after.cols is None or self.addends:
             return None
-        if (self.base, self.guards) != (after.base, after.guards):
+        if (self.base, self.guards, self.loaded) != (after.base, after.guards, after.loaded):
             return None
         if self.cols == after.cols:
             rows = beside(self.rows, after.rows)
