@@ -14,7 +14,7 @@ every other tensor on the chip. Two SCRATCH tensors may share bytes; `order` the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from pavane.ir.program import Formal, Tensor
 from pavane.ir.shards import share_bytes
@@ -94,7 +94,7 @@ def _has_room(room: Interval[str], buffers: Taken[str], target: SpatialTarget) -
     _apart(room, buffers.meets(start, end))
 
 
-def _lasting_apart(rooms: Iterable[Interval[str]], lasting: set[str]) -> None:
+def _lasting_apart(rooms: Sequence[Interval[str]], lasting: set[str]) -> None:
     """Nothing is laid over what must last from launch to launch."""
     passing = Taken(room for room in rooms if room[2] not in lasting)
     last: Interval[str] | None = None

@@ -22,7 +22,7 @@ from pavane.verify.check.scope import LARGEST_F32
 from pavane.verify.check.section import Section
 from pavane.verify.check.values import Computed
 
-_MOST = 1 << SIGNIFICAND_BITS["f32"]
+_MOST, _MOST_I8 = 1 << SIGNIFICAND_BITS["f32"], -INTEGER_RANGE["i8"][0]
 
 
 def numbers(section: Section, computed: Computed) -> None:
@@ -44,38 +44,45 @@ def _whole(section: Section, computed: Computed, node: Expr, domain: Domain) -> 
     """The greatest magnitude of a whole number, which f32 holds; None of what is none, or a constant of many bits."""
     where = computed.place.where
     parts = [_whole(section, computed, child, domain) for child in children(node)]
-    known = [part for part in parts if part is not None]
     if isinstance(node, Var):
-        found = max(upper(node.value, domain), -lower(node.value, domain))
-        return _held(found, str(node.value), where)
+        return _held(max(upper(node.value, domain), -lower(node.value, domain)), str(node.value), where)
     if isinstance(node, At):
-        dtype, term = section.buffer(node.name).dtype, computed.operands[node.name]
-        copied = isinstance(term, At) and section.formals[term.name].dtype == "i32"
-        if dtype != "i32" and not copied:
-            return -INTEGER_RANGE["i8"][0] if dtype == "i8" else None
-        most = largest_magnitude(section.formals[term.name].fill) if isinstance(term, At) else None
-        return _held(most, f"an element of {node.name}", where)
+        return _element(section, computed, node)
     if isinstance(node, Const):
         return abs(int(node.value)) if node.value.is_integer() and abs(node.value) <= _MOST else None
-    if isinstance(node, Fn) and node.op in ("eq", "lt", "le"):
-        return 1
-    if isinstance(node, Fn) and node.op in ("min", "max", "select"):  # one of the two; beside a float a constant is one
-        both = list(zip(node.args, parts, strict=True))[-2:]
-        floats = any(part is None for _, part in both)
-        sizes = (part for arg, part in both if part is not None and not (floats and isinstance(arg, Const)))
-        return max(sizes, default=None)
-    if isinstance(node, Fn) and node.op == "cast" and node.dtype == "i8":
-        return min((*known, -INTEGER_RANGE["i8"][0]))
-    if len(known) < len(parts):
-        return None
     if isinstance(node, Reduce):
         turns = upper(node.extent, domain) if node.kind == "SUM" else 1
-        return _held(max(turns, 0) * known[0], "a sum of whole numbers", where)
-    if isinstance(node, Fn) and node.op in ("add", "sub", "mul"):
+        return None if parts[0] is None else _held(max(turns, 0) * parts[0], "a sum of whole numbers", where)
+    return _result(node, parts, where)
+
+
+def _element(section: Section, computed: Computed, node: At) -> int | None:
+    dtype, term = section.buffer(node.name).dtype, computed.operands[node.name]
+    copied = isinstance(term, At) and section.formals[term.name].dtype == "i32"
+    if dtype != "i32" and not copied:
+        return _MOST_I8 if dtype == "i8" else None
+    most = largest_magnitude(section.formals[term.name].fill) if isinstance(term, At) else None
+    return _held(most, f"an element of {node.name}", computed.place.where)
+
+
+def _result(node: Fn, parts: list[int | None], where: str) -> int | None:
+    """What an operator makes of whole numbers and others."""
+    known = [part for part in parts if part is not None]
+    if node.op in ("eq", "lt", "le"):
+        return 1
+    if node.op in ("min", "max", "select"):  # one of the two; beside a float a constant is one
+        both = list(zip(node.args, parts, strict=True))[-2:]
+        floats = any(part is None for _, part in both)
+        return max(
+            (part for arg, part in both if part is not None and not (floats and isinstance(arg, Const))), default=None
+        )
+    if node.op == "cast" and node.dtype == "i8":
+        return min((*known, _MOST_I8))
+    if len(known) < len(parts):
+        return None
+    if node.op in ("add", "sub", "mul"):
         return _held(known[0] * known[1] if node.op == "mul" else sum(known), "a whole number", where)
-    if isinstance(node, Fn) and node.op in ("abs", "round", "cast"):
-        return known[0]
-    return None
+    return known[0] if node.op in ("abs", "round", "cast") else None
 
 
 def _constant(value: float, where: str) -> None:

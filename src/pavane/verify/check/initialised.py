@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pavane.ir.program import Formal, Spec, Tensor
+from pavane.ir.program import Formal, Program, Spec, Tensor, Transition
 from pavane.ir.quasi import Quasi, quasi
 from pavane.reject import OrderRefused
 from pavane.verify.check.bindings import Memory, Place, elements
@@ -33,6 +33,7 @@ class _Written:
 
 def initialised(memory: Memory) -> None:
     """Refuse the first read of what nothing has written, and what an epoch does not write whole."""
+    _transitions(memory.program)
     written = _Written()
     for where, section, pairs in memory.bound:
         for formal, tensor in pairs:
@@ -44,14 +45,24 @@ def initialised(memory: Memory) -> None:
     _outcome(written, memory)
 
 
+def _transitions(program: Program) -> None:
+    """Every STATE tensor has one, nothing else has, and all are of the same rows, from pos on."""
+    for tensor in program.tensors:
+        where, change = f"tensor {tensor.name}", tensor.transition
+        if tensor.role == "STATE" and change is None:
+            raise OrderRefused("a STATE tensor has no transition", where=where)
+        if change is not None and (tensor.role != "STATE" or change.row != quasi("pos")):
+            raise OrderRefused("a transition belongs to a STATE tensor and begins at row pos", where=where)
+    if len({t.transition for t in program.tensors if t.transition is not None}) > 1:
+        raise OrderRefused("STATE tensors have different transitions", where=program.name)
+
+
 def _read(written: _Written, memory: Memory, formal: Formal, tensor: Tensor, where: str) -> None:
     count, there = elements(formal.shape), written.first.get(tensor.name)
     if tensor.role == "STATE":
-        if tensor.transition is None:
-            raise OrderRefused("a STATE tensor has no transition", where=where)
-        there = _rows(tensor, tensor.transition.row)
-        if tensor.name in written.appended or memory.part:
-            there = _rows(tensor, tensor.transition.row + tensor.transition.rows)
+        change: Transition = tensor.transition  # type: ignore[assignment]
+        after = tensor.name in written.appended or memory.part
+        there = _rows(tensor, change.row + change.rows if after else change.row)
     elif memory.part:
         return
     if count is None or there is None or not never_negative(there - count, memory.symbols):
@@ -84,9 +95,9 @@ def _write(written: _Written, memory: Memory, spec: Spec, formal: Formal, tensor
 
 def _transition(written: _Written, spec: Spec, formal: Formal, tensor: Tensor, where: str) -> None:
     """The one write of an epoch to a STATE tensor: exactly the rows of its transition."""
-    change = tensor.transition
-    if change is None or tensor.name in written.appended:
-        raise OrderRefused("a STATE tensor is written twice, or without a transition", where=where)
+    change: Transition = tensor.transition  # type: ignore[assignment]
+    if tensor.name in written.appended:
+        raise OrderRefused("a STATE tensor is written twice", where=where)
     rows = (spec.origin[0], spec.extents[0]) == (change.row, change.rows)
     rest = all(o == quasi(0) for o in spec.origin[1:]) and spec.extents[1:] == formal.shape[1:]
     if not (rows and rest and elements((quasi(1), *formal.shape[1:])) == _rows(tensor, quasi(1))):
@@ -100,20 +111,11 @@ def _transition(written: _Written, spec: Spec, formal: Formal, tensor: Tensor, w
 
 
 def _outcome(written: _Written, memory: Memory) -> None:
-    """Outputs are written whole; every STATE tensor that changes makes its transition, all of the same rows."""
-    program = memory.program
-    changes = {(t.transition.row, t.transition.rows) for t in program.tensors if t.transition is not None}
-    if len(changes) > 1:
-        raise OrderRefused("STATE tensors have different transitions", where=program.name)
-    for tensor in program.tensors:
+    """Outputs are written whole; every STATE tensor makes its transition."""
+    for tensor in memory.program.tensors:
         where = f"tensor {tensor.name}"
-        if tensor.role == "STATE" and tensor.transition is None:
-            raise OrderRefused("a STATE tensor has no transition", where=where)
-        if tensor.transition is not None:
-            if tensor.role != "STATE" or tensor.transition.row != quasi("pos"):
-                raise OrderRefused("a transition belongs to a STATE tensor and begins at row pos", where=where)
-            if tensor.name not in written.appended and not memory.part:
-                raise OrderRefused("an epoch does not write the rows of the transition", where=where)
+        if tensor.role == "STATE" and tensor.name not in written.appended and not memory.part:
+            raise OrderRefused("an epoch does not write the rows of the transition", where=where)
         count = elements(tensor.shape)
         given = memory.part and tensor.name not in written.stored
         if tensor.role == "OUTPUT" and not given and (count is None or written.first.get(tensor.name) != count):

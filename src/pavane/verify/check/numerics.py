@@ -26,6 +26,7 @@ from pavane.ir.program import Carry, Generic, Load, MatmulTiles, Ref, Tree
 from pavane.ir.quasi import Domain, upper
 from pavane.ir.types import MAGNITUDE_BITS, SIGNIFICAND_BITS, Ints, block_elements
 from pavane.ir.types import Const as ConstantFill
+from pavane.ir.walk import named
 from pavane.reject import NumericsRefused
 from pavane.targets.descriptor import MatrixMode, SpatialTarget
 from pavane.targets.fidelity import buffer_bits
@@ -67,7 +68,7 @@ def numerics(section: Section, evidence: Evidence, target: SpatialTarget) -> str
 
 def _block_floats(section: Section, computed: Computed, target: SpatialTarget) -> None:
     """Nothing else widens them, or rounds into them."""
-    engine = next(e for e in target.engines if e.name == computed.place.actor.process.engine)
+    engine = named(target.engines, computed.place.actor.process.engine)
     for name in (computed.op.dst.name, *computed.operands):
         dtype = section.buffer(name).dtype
         if dtype in MAGNITUDE_BITS and dtype not in engine.block_floats:
@@ -79,7 +80,7 @@ def _mode(section: Section, product: Computed, target: SpatialTarget) -> MatrixM
     op: MatmulTiles = product.op  # type: ignore[assignment]
     dst = section.buffer(op.dst.name)
     a, b = (_taken(section, product, ref) for ref in (op.a, op.b))
-    engine = next(e for e in target.engines if e.name == product.place.actor.process.engine)
+    engine = named(target.engines, product.place.actor.process.engine)
     bits = buffer_bits(section.shape)
     mode = engine.product_mode(a, b, (bits[op.a.name], bits[op.b.name]))
     if mode is None:

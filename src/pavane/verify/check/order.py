@@ -42,13 +42,13 @@ def section_order(section: Section) -> str:
 
 def program_order(memory: Memory, evidence: dict[str, Evidence], target: SpatialTarget) -> str:
     """Accesses of different sections, in the order in which the workers run them; evidence by shape."""
-    program, sections = memory.program, memory.sections
+    program = memory.program
     initialised(memory)
-    shared_counters(program, sections)
+    shared_counters(memory)
     untold: frozenset[str] = frozenset()
     while True:
-        tensors, local = TensorUses(memory), LocalUses(program, sections, evidence, target)
-        walk = walk_program(program, sections, partial(_visit, tensors, local), untold)
+        tensors, local = TensorUses(memory), LocalUses(memory, evidence, target)
+        walk = walk_program(program, memory.sections, partial(_visit, tensors, local), untold)
         if walk.ahead <= untold:
             break
         untold |= walk.ahead

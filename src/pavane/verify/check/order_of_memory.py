@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 
-from pavane.ir.program import Counter, Post, Program
+from pavane.ir.program import Counter, Post
 from pavane.reject import CapacityRefused, OrderRefused, OutsideFragment
 from pavane.targets.descriptor import SpatialTarget
+from pavane.verify.check.bindings import Memory
 from pavane.verify.check.boundaries import Access
 from pavane.verify.check.boxes import Box, box, overlaps, point
 from pavane.verify.check.capacity import memory_map
 from pavane.verify.check.clocks import Class, over_everywhere
 from pavane.verify.check.facts import LOCAL, first_access
+from pavane.verify.check.intervals import sharing
 from pavane.verify.check.local_bytes import Bytes, all_bytes, bytes_read, changes
 from pavane.verify.check.scope import MAX_SHARING
 from pavane.verify.check.section import Actor, Section
@@ -38,8 +40,7 @@ class LocalUses:
     what can be read; `engines`: by shape and class those that run it.
     """
 
-    program: Program
-    sections: dict[str, Section]
+    memory: Memory
     evidence: dict[str, Evidence]
     target: SpatialTarget
     ran: dict[str, int] = field(default_factory=dict)
@@ -55,7 +56,7 @@ def local_order(uses: LocalUses, access: Access) -> None:
     """Refuse a use of buffers and counters that sections of other shapes may still use."""
     if access.instance != uses.current:
         if uses.current >= 0:
-            over = uses.program.instances[uses.current].shape
+            over = uses.memory.program.instances[uses.current].shape
             uses.ran.pop(over, None)
             uses.ran[over] = uses.current
         uses.current = access.instance
@@ -77,7 +78,7 @@ def local_order(uses: LocalUses, access: Access) -> None:
 def _engines(uses: LocalUses, shape: str, place: Class) -> frozenset[str]:
     """Those that run a shape on a class of sites."""
     if (shape, place.number) not in uses.engines:
-        section, here = uses.sections[shape], point(place.site)
+        section, here = uses.memory.sections[shape], point(place.site)
         found = frozenset(a.process.engine for a in section.actors if stands_on(section, a, here))
         uses.engines[(shape, place.number)] = found
     return uses.engines[(shape, place.number)]
@@ -85,7 +86,7 @@ def _engines(uses: LocalUses, shape: str, place: Class) -> frozenset[str]:
 
 def _fifos_free(uses: LocalUses, access: Access, shapes: list[str]) -> None:
     """The site has FIFOs for all shapes that may be there at once."""
-    counts = {shape: len(uses.sections[shape].shape.fifos) for shape in shapes}
+    counts = {shape: len(uses.memory.sections[shape].shape.fifos) for shape in shapes}
     if len(shapes) > 1 and sum(counts.values()) > uses.target.fifos.per_site:
         raise CapacityRefused(
             f"section {access.instance} begins where too many FIFOs may still be in use",
@@ -101,7 +102,7 @@ def _buffers_free(uses: LocalUses, access: Access, shape: str, last: int) -> Non
     """The last section of a shape is done with the bytes that a process is about to use, or has not used them."""
     key = (shape, access.section.shape.name)
     if key not in uses.overlapping:
-        uses.overlapping[key] = _overlapping(uses.sections[shape], access.section)
+        uses.overlapping[key] = _overlapping(uses.memory.sections[shape], access.section)
     for engine, pairs in uses.overlapping[key].get(access.actor.number, {}).items():
         uses.compared += 1
         if access.before(LOCAL).own.get(engine, -1) < last:
@@ -114,8 +115,8 @@ def _apart(uses: LocalUses, access: Access, name: str, use: Use, last: int) -> N
     """A buffer has no byte in common with what a process of an earlier section, which may still run, uses there."""
     uses.compared += 1
     shape, process, _ = use
-    earlier = uses.sections[shape].actors[process]
-    if not stands_on(uses.sections[shape], earlier, point(access.place.site)):
+    earlier = uses.memory.sections[shape].actors[process]
+    if not stands_on(uses.memory.sections[shape], earlier, point(access.place.site)):
         return
     theirs = _used(uses, use, access.place)
     mine = _used(uses, (access.section.shape.name, access.actor.number, name), access.place)
@@ -132,7 +133,7 @@ def _counters_free(uses: LocalUses, access: Access) -> None:
     """Before a process posts to a counter, every waiter of another shape's counter of that id is done, on all sites."""
     key = (access.section.shape.name, access.actor.number)
     if key not in uses.reused:
-        uses.reused[key] = list(_reused(uses.sections, access.section, access.actor))
+        uses.reused[key] = list(_reused(uses.memory.sections, access.section, access.actor))
     for shape, counter, edges in uses.reused[key]:
         local, last = access.before(LOCAL), uses.ran.get(shape, -1)
         for place in access.classes:
@@ -166,7 +167,7 @@ def _reused(sections: dict[str, Section], here: Section, actor: Actor) -> Iterat
 def _used(uses: LocalUses, use: Use, place: Class) -> Bytes | None:
     """What a process of a shape uses of a buffer on the sites of a class."""
     shape, process, name = use
-    section, key = uses.sections[shape], (shape, name, place.number)
+    section, key = uses.memory.sections[shape], (shape, name, place.number)
     if changes(section, section.actors[process], name):
         return all_bytes(section, name)
     if key not in uses.readable:
@@ -178,23 +179,22 @@ def _overlapping(before: Section, after: Section) -> Overlaps:
     """Where buffers of two shapes overlap in local memory: by process of the second and engine of the first, a buffer
     of that process and a use of one there.
     """
-    pairs: set[tuple[int, int, str, str]] = set()
-    left, right = list(memory_map(before)), list(memory_map(after))
-    while left and right:
-        (start, end, name), (low, high, other) = left[0], right[0]
-        if low < end and start < high:
-            pairs |= {(b.number, a.number, name, other) for a in before.users(name) for b in after.users(other)}
-        (left if end <= high else right).pop(0)
+    placed = ((low, high, (n, name)) for n, each in enumerate((before, after)) for low, high, name in memory_map(each))
+    buffers = ((name, other) for (_, name), (_, other) in map(sorted, sharing(placed)))  # those of one shape share none
+    uses = (
+        (b.number, a.number, *both) for both in buffers for a in before.users(both[0]) for b in after.users(both[1])
+    )
     found: Overlaps = {}
-    for process, earlier, name, other in sorted(pairs):
+    for process, earlier, name, other in sorted(uses):
         listed = found.setdefault(process, {}).setdefault(before.actors[earlier].process.engine, [])
         listed.append((other, (before.shape.name, earlier, name)))
     return found
 
 
-def shared_counters(program: Program, sections: dict[str, Section]) -> None:
+def shared_counters(memory: Memory) -> None:
     """Counters of different shapes, and the program's own, with one id on one site."""
-    shapes = [(s.shape.name, c) for s in sections.values() for c in s.shape.counters]
+    program = memory.program
+    shapes = [(shape.name, counter) for shape in program.shapes for counter in shape.counters]
     by_id: dict[int, list[tuple[str, Counter, Box]]] = {}
     for shape, counter in (*shapes, *(("", c) for c in program.counters)):
         by_id.setdefault(counter.id, []).append((shape, counter, box(counter.rect, f"counter {counter.name}")))
