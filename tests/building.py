@@ -97,6 +97,15 @@ def one_section(
     return many_sections(shape.name, target, (shape,), tensors, (instance,), workers, symbols=symbols)
 
 
+def program_of(
+    target: SpatialTarget, shape: Shape, weights: tuple[str, ...] = (), symbols: tuple[Symbol, ...] = ()
+) -> Program:
+    """A program of one section, whose formal X is tensor x: a result, one of `weights` (formals), or an input."""
+    roles = {f.name: "OUTPUT" if f.role == "OUT" else "WEIGHT" if f.name in weights else "INPUT" for f in shape.formals}
+    tensors = tuple(Tensor(f.name.lower(), f.shape, f.dtype, roles[f.name], f.fill) for f in shape.formals)  # type: ignore[arg-type]
+    return one_section(target, shape, tensors, {f.name: f.name.lower() for f in shape.formals}, symbols)
+
+
 def many_sections(
     name: str,
     target: SpatialTarget,

@@ -20,12 +20,11 @@ from pavane.ir.program import (
     Program,
     Shape,
     Spec,
-    Tensor,
 )
 from pavane.ir.quasi import quasi
 from pavane.reject import BalanceRefused, MeaningRefused
 from pavane.targets.load import load_target
-from tests.building import K, one_section, read, rect, shape_of, window, write
+from tests.building import K, program_of, read, rect, shape_of, window, write
 from tests.checker.editing import accepted
 from tests.oracle import judge
 
@@ -42,11 +41,10 @@ def program(turns: int, row: int, depth: int, body: tuple[Node, ...]) -> Program
     """Each row of Y is said to be a row of X."""
     formals = (Formal("X", shape_of(8, 8), "f32", "IN"), Formal("Y", shape_of(turns, 8), "f32", "OUT"))
     spec = (Spec("Y", shape_of(0, 0), shape_of(turns, 8), at("X", row, "i1")),)
-    tensors = (Tensor("x", shape_of(8, 8), "f32", "INPUT"), Tensor("y", shape_of(turns, 8), "f32", "OUTPUT"))
     process = Process("core", rect(0, 1, 0, 1), "core", body)
     slots = Fifo("f", "LOCAL", 1, 8, "f32", depth, 0)
     shape = Shape("ends", formals, spec, Items(quasi(1), quasi(1), 8, 8), Numerics(), (), (process,), (slots,))
-    return one_section(HOST, shape, tensors, {"X": "x", "Y": "y"})
+    return program_of(HOST, shape)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

@@ -35,13 +35,12 @@ from pavane.ir.program import (
     Spec,
     Store,
     Symbol,
-    Tensor,
     Wait,
 )
 from pavane.ir.quasi import Quasi, quasi
 from pavane.reject import BoundsRefused, CoverageRefused, NotProven, OrderRefused, OutsideFragment
 from pavane.targets.load import load_target
-from tests.building import COL, ROW, X, one_section, rect, shape_of, span, whole, window
+from tests.building import COL, ROW, X, program_of, rect, shape_of, span, whole, window
 from tests.checker.editing import accepted
 from tests.checker.two_sections import OWN_SITE, twice_on_host
 from tests.examples import norm_product_host
@@ -102,8 +101,7 @@ def program(reads: Body, computes: Body, writes: Body, depth: int = 1) -> Progra
         fifos=(Fifo("fA", "LOCAL", 8, 8, "f32", depth, 0), Fifo("fO", "LOCAL", 8, 8, "f32", 1, 2048)),
         carries=(Carry("row", 8, 32, "f32", address=4096),),
     )  # fmt: skip
-    tensors = (Tensor("a", shape_of(8, 32), "f32", "INPUT"), Tensor("o", shape_of(8, 32), "f32", "OUTPUT"))
-    return one_section(TOY, shape, tensors, {"A": "a", "O": "o"})
+    return program_of(TOY, shape)
 
 
 def meant_at(made: Program, column: int) -> Program:

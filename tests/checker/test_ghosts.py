@@ -26,12 +26,11 @@ from pavane.ir.program import (
     Shape,
     Span,
     Spec,
-    Tensor,
     Tree,
 )
 from pavane.ir.quasi import quasi
 from pavane.reject import BoundsRefused
-from tests.building import COL, ROW, K, X, one_section, read, rect, shape_of, span, whole, window, write
+from tests.building import COL, ROW, K, X, program_of, read, rect, shape_of, span, whole, window, write
 from tests.checker.editing import accepted
 from tests.checker.two_sections import lone
 from tests.oracle.judge import judge
@@ -76,10 +75,7 @@ def heads(set_by: str, guard: tuple[Span, ...], blocks: bool) -> Program:
         fifos=tuple(Fifo(f"f{name}", "LOCAL", N, N, "f32", 1, 4096 * n) for n, name in enumerate(shapes)),
         carries=(Carry("c", N, N, "f32", address=4096 * len(shapes)),),
     )  # fmt: skip
-    tensors = tuple(
-        Tensor(name.lower(), sides, "f32", "OUTPUT" if name == "O" else "INPUT") for name, sides in shapes.items()
-    )
-    return one_section(CHIP, shape, tensors, {name: name.lower() for name in shapes})
+    return program_of(CHIP, shape)
 
 
 @pytest.mark.parametrize("blocks", [False, True])

@@ -29,13 +29,12 @@ from pavane.ir.program import (
     Span,
     Spec,
     Symbol,
-    Tensor,
 )
 from pavane.ir.quasi import Floor, Quasi, quasi
 from pavane.ir.types import DType, Fill, Floats, Ints
 from pavane.reject import NumericsRefused, OutsideFragment
 from pavane.targets.load import load_target
-from tests.building import COL, GEN_K, ROW, SX, one_section, rect, shape_of, span, take, whole, window, write
+from tests.building import COL, GEN_K, ROW, SX, program_of, rect, shape_of, span, take, whole, window, write
 from tests.checker import editing as e
 from tests.checker.two_sections import twice_on_host
 from tests.examples import matmul_multicast
@@ -69,17 +68,13 @@ def program(
         processes=(Process("core", rect(0, 1, 0, 1), "core", body),),
         fifos=(Fifo("fX", "ALIAS", ROWS, COLS, dtype, 1), Fifo("fO", "LOCAL", ROWS, COLS, "f32", 1, 0)),
     )  # fmt: skip
-    tensors = (
-        Tensor("x", shape_of(ROWS, COLS), dtype, "INPUT", fill),
-        Tensor("y", shape_of(ROWS, COLS), "f32", "OUTPUT"),
-    )
-    return one_section(HOST, shape, tensors, {"X": "x", "O": "y"}, (Symbol("s", 0, most, 0),))
+    return program_of(HOST, shape, symbols=(Symbol("s", 0, most, 0),))
 
 
 def launched(made: Program, s: int, x: np.ndarray = ELEMENTS) -> np.ndarray:
     with native.load(e.signed(made, HOST), HOST, weights={}) as ready:
         ready.launch({"s": s}, {"x": x})
-        return ready.tensor("y").copy()
+        return ready.tensor("o").copy()
 
 
 LARGE = {

@@ -32,7 +32,6 @@ from pavane.ir.program import (
     Reserve,
     Shape,
     Spec,
-    Tensor,
     Tree,
 )
 from pavane.ir.quasi import Quasi, quasi
@@ -40,7 +39,7 @@ from pavane.ir.types import Fill, Floats, Ints
 from pavane.reject import MeaningRefused, NumericsRefused
 from pavane.sim.simulator import Simulator
 from pavane.targets.descriptor import SpatialTarget
-from tests.building import COL, ROW, Body, K, S, one_section, read, rect, shape_of, span, whole, window, write
+from tests.building import COL, ROW, Body, K, S, program_of, read, rect, shape_of, span, whole, window, write
 from tests.checker.editing import accepted
 from tests.checker.two_sections import lone
 from tests.oracle.judge import judge
@@ -72,9 +71,7 @@ def on_one_site(
         Items(quasi(1), quasi(1), rows, N), numerics, processes=(Process("core", rect(0, 1, 0, 1), "core", body),),
         fifos=fifos, carries=carries,
     )  # fmt: skip
-    tensors = tuple(Tensor(f.name.lower(), f.shape, f.dtype, "INPUT", f.fill) for f in formals)
-    bound = {f.name: f.name.lower() for f in shape.formals}
-    return one_section(target, shape, (*tensors, Tensor("o", out, "f32", "OUTPUT")), bound)
+    return program_of(target, shape)
 
 
 # --- an index out of a slot -------------------------------------------------------------------------------------------

@@ -27,13 +27,12 @@ from pavane.ir.program import (
     Shape,
     Spec,
     Store,
-    Tensor,
     Tree,
 )
 from pavane.ir.quasi import quasi
 from pavane.ir.types import DType
 from pavane.targets.load import load_target
-from tests.building import COL, ROW, one_section, rect, shape_of, take, whole, window, write
+from tests.building import COL, ROW, program_of, rect, shape_of, take, whole, window, write
 from tests.checker import editing as e
 from tests.engines.native_programs import as_stored
 
@@ -79,9 +78,7 @@ def product_and_copy(dtype: DType) -> Program:
         ),
         carries=(Carry("A", rows, N, "f32", address=4096),),
     )  # fmt: skip
-    roles = {"X": "INPUT", "W": "WEIGHT", "O": "OUTPUT", "P": "OUTPUT"}
-    tensors = tuple(Tensor(n.lower(), shape_of(*sides[n]), types[n], roles[n]) for n in "XWOP")  # type: ignore[arg-type]
-    return e.signed(one_section(HOST, shape, tensors, {name: name.lower() for name in "XWOP"}), HOST)
+    return e.signed(program_of(HOST, shape, weights=("W",)), HOST)
 
 
 @pytest.mark.parametrize("dtype", ["q8_0", "bf16"])

@@ -28,13 +28,12 @@ from pavane.ir.program import (
     Ref,
     Reserve,
     Spec,
-    Tensor,
     Tree,
 )
 from pavane.ir.quasi import Quasi, quasi
 from pavane.ir.types import DType, Floats, Ints
 from pavane.targets.descriptor import SpatialTarget
-from tests.building import COL, ROW, K, one_section, read, shape_of, span, window, write
+from tests.building import COL, ROW, K, program_of, read, shape_of, span, window, write
 from tests.evidence.hand import Case, Hand, Work, chip, host_chip, nested, work
 from tests.evidence.stages import Stages, staged
 
@@ -154,6 +153,4 @@ def _section(
         Spec("O", shape_of(0, 0), out, meant), stages, fifos, (Carry("acc", bm, bn, "f32"),), draw.spread.loops,
         (*draw.spread.items, bm, bn), numerics=numerics,
     )  # fmt: skip
-    tensors = tuple(Tensor(f.name.lower(), f.shape, draw.dtype, "INPUT", fill) for f in formals)
-    bound = {f.name: f.name.lower() for f in shape.formals}
-    return one_section(target, shape, (*tensors, Tensor("o", out, "f32", "OUTPUT")), bound)
+    return program_of(target, shape)

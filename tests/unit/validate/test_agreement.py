@@ -1,4 +1,6 @@
-"""Where docs/ir.md leaves a choice, `validate` and the checker draw the same line: clipped windows, integer stores."""
+"""Where docs/ir.md leaves a choice, `validate` and the checker draw the same line: clipped windows, integer stores, the
+lengths of lists.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ from pavane.passes.verify import verify
 from pavane.reject import BoundsRefused, MeaningRefused, SpatialReject
 from pavane.sim import simulate
 from pavane.targets.load import load_target
-from pavane.validate import violations
+from pavane.validate import sane, violations
+from pavane.verify.check import boxes, fragment, fragment_shape, scope
 from tests.building import COL, ROW, one_section, read, rect, shape_of, span, take, window, write
 
 TOY, HOST = load_target("toy"), load_target("host", cores=1)
@@ -158,3 +161,15 @@ def test_a_cast_to_another_type_is_refused():
     program = elementwise(expr="cast", dtype="i32")
     assert {v.rule for v in violations(program, TOY)} == {"spec.integer"}
     assert refused_by_the_checker(program) is MeaningRefused
+
+
+def test_lists_have_the_limits_of_the_checker():
+    """`validate` stands below the checker and cannot take them from it."""
+    assert (sane.MAX_STEPS, sane.MAX_NAMED) == (fragment_shape.MAX_LEAVES, scope.MAX_NAMED)
+    program, shape = sane.MAX_OF_A_PROGRAM, sane.MAX_OF_A_SHAPE
+    assert program["tensors"] == program["instances"] == fragment.MAX_INSTANCES
+    assert program["shapes"] == fragment.MAX_SHAPES
+    assert shape["processes"] == fragment_shape.MAX_PROCESSES
+    assert shape["sites"] == boxes.MAX_SITES
+    named = ("formals", "fifos", "carries", "counters")
+    assert {shape[what] for what in named} | {program["counters"], program["workers"]} == {scope.MAX_NAMED}
